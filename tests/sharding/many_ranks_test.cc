@@ -59,5 +59,29 @@ TEST(ManyRanks, GiveTheVectorsAndStateOfOne) {
   }
 }
 
+/// Of bags of one id no block has a gap behind it, so that those of a slot are two jobs, before and
+/// behind the rank's own block, which is one too. A block of many vectors is a job.
+TEST(ManyRanks, SmallBlocksShareJobs) {
+  spec::Config config = make_integer_config(spec::Sharding::kRowWise);
+  constexpr std::int64_t kFewSamples = 40;
+  constexpr std::int64_t kManySamples = 4000;
+  for (const std::int64_t samples : {kFewSamples, kManySamples}) {
+    const RunResult got = run(config, {.ranks = 24,
+                                       .samples = 24 * samples,
+                                       .steps = 1,
+                                       .most_ids = 1,
+                                       .threads = 1,
+                                       .parts = kManyParts});
+    const Routing routing(config, planner::make_plan(config, two_hosts(24)));
+    const std::int64_t slots = routing.num_slots(0);
+    if (samples == kFewSamples) {
+      EXPECT_GT(got.blocks, 4 * slots);
+      EXPECT_LE(got.lookups, 3 * slots);
+    } else {
+      EXPECT_GT(got.lookups, 12 * slots);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::sharding

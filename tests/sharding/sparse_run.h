@@ -144,6 +144,8 @@ struct RunResult {
   std::vector<float> pooled;
   std::vector<float> sequences;
   std::vector<comm::Traffic::Entry> updates;  ///< [ranks] sent in the last step's update
+  std::int64_t blocks = 0;                    ///< that rank 0 looked up in the last step
+  std::int64_t lookups = 0;                   ///< the jobs that these were
 };
 
 /// Appends `own` of every rank, one behind the other, to `all` on rank 0.
@@ -211,6 +213,16 @@ inline void note_update(comm::Communicator& world,
   }
 }
 
+/// Of the tables of the first set.
+inline void note_lookups(SparseStep& sparse, RunResult& result) {
+  const ReplicaSetStep& step = sparse.set(0);
+  result.blocks = 0;
+  for (std::int64_t b = 0; b < step.input.incoming.blocks.size(); ++b) {
+    result.blocks += step.input.incoming.blocks.at_place(b).lookup.bags > 0 ? 1 : 0;
+  }
+  result.lookups = std::ssize(step.lookups.front());
+}
+
 /// Runs the steps on the ranks of `world`; `result` is filled on rank 0.
 inline void run_on(comm::Communicator& world,
                    const spec::Config& config,
@@ -245,6 +257,9 @@ inline void run_on(comm::Communicator& world,
     for (std::int64_t cut = 0; cut < cuts; ++cut) {
       stage([&](Context& ctx) { embeddings.lookup(ctx, *sparse, cut); });
       stage([&](Context& ctx) { embeddings.output_dist(ctx, *sparse, cut); });
+    }
+    if (world.rank() == 0) {
+      note_lookups(*sparse, result);
     }
     stage([&](Context& ctx) {
       gather(ctx, world, values_of(sparse->outputs().pooled), result.pooled);

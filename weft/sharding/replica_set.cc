@@ -257,28 +257,12 @@ void ReplicaSet::exchange_ids(Context& ctx, ReplicaSetStep& step) {
   output_.prepare(step.input, step.output);
 }
 
-template <typename Visit>
-void ReplicaSet::for_each_block(const ReplicaSetStep& step,
-                                const LocalShard& local,
-                                const Visit& visit) const {
-  const IncomingIds& incoming = step.input.incoming;
-  for (const std::int64_t j : local.slots) {
-    if (local.replicated) {
-      visit(step.input.served_block({routing_.replicated(), j}, rank_));
-      continue;
-    }
-    incoming.blocks.for_slot(j, [&](std::int64_t source, std::int64_t place) {
-      visit(ServedBlock{{rank_, j}, source, place, incoming.blocks.at_place(place)});
-    });
-  }
-}
-
 /// Lists the ids of the batch that read a shard: those of its gradients, which begin with those of
 /// its lookups.
 void ReplicaSet::list_fetched(ReplicaSetStep& step, std::size_t shard) const {
   std::vector<kernels::Bags>& fetched = step.shards[shard]->fetched;
   fetched.clear();
-  for_each_block(step, shards_[shard], [&](const ServedBlock& of) {
+  for_each_block(step, shards_[shard], [&](const ServedBlock& of, const SlotKind&) {
     if (of.block.num_ids > 0) {
       fetched.push_back(step.input.incoming.bags(of.block, of.block.gradient));
     }
@@ -376,79 +360,8 @@ void ReplicaSet::fetch_late(Context& ctx, ReplicaSetStep& step) {
   }
 }
 
-void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
-  step.output.matrices.require_outputs();
-  fetch_late(ctx, step);
-  std::vector<kernels::BagLookup>& lookups = step.lookups[at(cut)];
-  lookups.clear();
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    LocalShard& local = shards_[i];
-    const storage::ResidentRows* const resident = step.shards[i]->resident.get();
-    std::size_t list = 0;  // of the fetched ones, behind the block's
-    std::int64_t rows_read = 0;
-    for_each_block(step, local, [&](const ServedBlock& of) {
-      const IncomingBlock& block = of.block;
-      list += block.num_ids > 0 ? 1 : 0;
-      rows_read += block.rows_read;
-      const BlockCut some = paths_.served_cut(step.input, of, cut);
-      if (some.bags.empty()) {
-        return;
-      }
-      const VectorPlace out = output_.layout().output(step.output, of);
-      const kernels::Bags bags = step.input.incoming.bags(block, block.lookup.part(some.bags));
-      lookups.push_back(local.rows->lookup({.bags = resident == nullptr || block.num_ids == 0
-                                                        ? bags
-                                                        : resident->resolve(list - 1, bags),
-                                            .pooled = !routing_.kind(of.address).sequence,
-                                            .out = out.from(some.vectors.begin).data,
-                                            .out_stride = out.stride}));
-    });
-    if (cut == 0) {
-      std::atomic_ref(local.rows_read).fetch_add(rows_read, std::memory_order_relaxed);
-    }
-  }
-  kernels::embedding_bag(ctx, lookups);
-}
-
 void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
   output_.forward(ctx, step.input, step.output, cut);
-}
-
-/// Appends the entries of the batch that touch a shard, in the order of addition.
-void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const {
-  std::vector<embedding::GradientBlock>& blocks = step.gradient_blocks;
-  for_each_block(step, shards_[shard], [&](const ServedBlock& of) {
-    if (of.block.num_ids == 0) {
-      return;
-    }
-    const IncomingIds& incoming = step.input.incoming;
-    const VectorPlace grads = output_.layout().gradient(step.output, of);
-    blocks.push_back({.bags = incoming.bags(of.block, of.block.gradient),
-                      .pooled = !routing_.kind(of.address).sequence,
-                      .grads = grads.data,
-                      .grad_stride = grads.stride,
-                      .parts = incoming.parts + of.block.parts_begin});
-  });
-}
-
-void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
-  step.output.matrices.require_gradients();
-  step.gradient_blocks.clear();
-  step.gradient_block_ends.clear();
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    list_gradient_blocks(step, i);
-    step.gradient_block_ends.push_back(step.gradient_blocks.size());
-  }
-  step.coalesces.clear();
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    const std::size_t end = step.gradient_block_ends[i];
-    step.coalesces.emplace_back(&step.shards[i]->gradients,
-                                std::span(step.gradient_blocks).subspan(begin, end - begin));
-    begin = end;
-  }
-  embedding::RowGradients::coalesce(ctx, step.coalesces);
-  output_.coalesce(ctx, step.input, step.output);
 }
 
 void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {

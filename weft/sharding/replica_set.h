@@ -184,12 +184,28 @@ class ReplicaSet {
 
   void fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which) const;
   void resolve_updates(Context& ctx, ReplicaSetStep& step, Updated which) const;
+  [[nodiscard]] bool shares_job(const IncomingBlock& block, std::int64_t vectors) const;
+  void list_lookups(ReplicaSetStep& step, std::size_t shard, std::int64_t cut);
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
-  /// Calls visit(ServedBlock) for the blocks of a shard, in the order of addition.
+
+  /// Calls visit(ServedBlock, SlotKind) for the blocks of a shard, in the order of addition.
   template <typename Visit>
   void for_each_block(const ReplicaSetStep& step,
                       const LocalShard& local,
-                      const Visit& visit) const;
+                      const Visit& visit) const {
+    const IncomingBlocks& blocks = step.input.incoming.blocks;
+    for (const std::int64_t j : local.slots) {
+      if (local.replicated) {
+        const SlotAddress address{routing_.replicated(), j};
+        visit(step.input.served_block(address, rank_), routing_.kind(address));
+        continue;
+      }
+      const SlotKind& kind = routing_.kind({rank_, j});
+      blocks.for_slot(j, [&](std::int64_t source, std::int64_t place) {
+        visit(ServedBlock{{rank_, j}, source, place, blocks.at_place(place)}, kind);
+      });
+    }
+  }
 
   const spec::Config& config_;
   const spec::Plan& plan_;

@@ -21,6 +21,7 @@
 #include "weft/sharding/output_dist.h"
 #include "weft/sharding/output_step.h"
 #include "weft/sharding/routing.h"
+#include "weft/sharding/shared_jobs.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
@@ -48,7 +49,8 @@ struct ReplicaSetStep {
       : input(routing, rank, control_bytes),
         output_memory(std::move(output_step)),
         output(*output_memory),
-        lookups(at(routing.micro_batches.count())) {}
+        lookups(at(routing.micro_batches.count())),
+        lookup_places(at(routing.micro_batches.count())) {}
 
   InputStep input;
   std::unique_ptr<OutputStep> output_memory;
@@ -59,8 +61,10 @@ struct ReplicaSetStep {
   std::vector<embedding::RowGradients*> copied;           ///< of data_parallel tables and hot rows
   std::vector<embedding::RowGradients*> sharded;          ///< of which other groups hold replicas
   std::vector<std::vector<kernels::BagLookup>> lookups;   ///< [micro-batches]
+  std::vector<SharedPlaces> lookup_places;                ///< likewise
   std::vector<embedding::GradientBlock> gradient_blocks;  ///< by shard, slot, then source rank
-  std::vector<std::size_t> gradient_block_ends;           ///< [shards] in these
+  SharedPlaces gradient_places;
+  std::vector<std::size_t> gradient_block_ends;  ///< [shards] in these
   std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces;
   FetchTurns turns;  ///< of fetch(), and then of update()

@@ -83,6 +83,13 @@ class VectorLayout {
   /// sequence.
   [[nodiscard]] VectorPlace output(const OutputStep& step, const ServedBlock& of) const;
 
+  /// Where the vectors and the gradients begin in OutputStep::served, in floats, of a block from
+  /// another rank that has this place.
+  [[nodiscard]] static const layout::ServedFloats<std::int64_t>& received(const OutputStep& step,
+                                                                          std::int64_t place) {
+    return step.served_places[at(place)];
+  }
+
   /// Where the vectors of a slot that this rank asks, which has this AskedIds::place(), are
   /// received, or decoded to be added: from the first of the batch on. Null where the exchange
   /// lends the sender's memory.
