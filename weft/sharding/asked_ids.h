@@ -19,6 +19,7 @@
 #include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/present_set.h"
 #include "weft/sharding/routing.h"
+#include "weft/sharding/row_owner.h"
 #include "weft/sharding/task_list.h"
 #include "weft/sharding/turns_ahead.h"
 #include "weft/sharding/unique_rows.h"
@@ -144,7 +145,10 @@ struct AskedBags {
   std::int64_t num_bytes = 0;
   std::vector<std::int32_t> rows;
   std::int64_t num_rows = 0;
-  std::vector<Writer> writers;             ///< of split features, by cut of rows
+  std::vector<Writer> writers;  ///< of split features, by cut of rows
+  /// As the batch's values, of split features whose cuts are a rule: the cut of each id, among
+  /// FeatureTasks::cuts, and its row there.
+  std::vector<RowPlace> row_places;
   std::vector<TermSection> term_sections;  ///< of split features
   std::vector<std::int32_t> term_begins;   ///< [B + 1] of each
   std::vector<kernels::BagTerm> terms;     ///< as many as vectors

@@ -27,7 +27,6 @@
 #include "weft/layout/listed_bags.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/output_step.h"
-#include "weft/sharding/paths/present_owner.h"
 
 namespace weft::sharding {
 SplitBags::SplitBags(const Parts& parts)
@@ -40,6 +39,7 @@ SplitBags::SplitBags(const Parts& parts)
     Feature& feature = features_.emplace_back();
     feature.index = f;
     feature.owner = RowOwner(route(f));
+    has_rules_ |= route(f).regular.has_value();
     feature.terms = features_.size() - 1;
   }
   for (const std::int64_t server : {rank_, routing_.replicated()}) {
@@ -61,6 +61,7 @@ std::int64_t SplitBags::cuts(std::int64_t feature) const {
 void SplitBags::begin(AskedIds& asked) const {
   grow(asked.bags.term_sections, std::ssize(features_));
   asked.bags.num_term_begins = asked.bags.num_terms = 0;
+  grow(asked.bags.row_places, has_rules_ ? std::ssize(asked.batch.sparse.values) : 0);
 }
 
 /// Counts the ids and bags of each cut of rows.
@@ -83,7 +84,8 @@ void SplitBags::read(AskedIds& asked, const BagTask& task) const {
 }
 
 /// Of a rule, whose cuts are many: finds those that some id is in, and then counts as above. Own
-/// cuts are there anyway. The numbers of the feature's slots share no word with others'.
+/// cuts are there anyway. The numbers of the feature's slots share no word with others'. What is
+/// found of an id is kept for fill().
 void SplitBags::find_cuts(AskedIds& asked, const BagTask& task) const {
   const Feature& of = feature(task.feature);
   const RowCuts& cuts = route(task.feature);
@@ -92,26 +94,28 @@ void SplitBags::find_cuts(AskedIds& asked, const BagTask& task) const {
     return cuts.first_number + static_cast<std::int64_t>(cut);
   };
   PresentSet& present = asked.present;
+  RowPlace* const places = asked.bags.row_places.data();
+  for (const OwnCut& own : of.own) {
+    present.insert(number(at(own.row_cut)));
+  }
   of.owner.visit([&](const auto& owner) {
-    for (const OwnCut& own : of.own) {
-      present.insert(number(at(own.row_cut)));
-    }
-    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
-      for (const std::int64_t id : view.bag(b)) {
-        present.insert(number(owner.place_of(id).cut));
-      }
-    }
-    std::vector<CutCount>& counts = asked.features[at(task.feature)].rule_counts;
-    counts.assign(at(present.count(PresentSet::words_of(cuts.numbers()), 0)), CutCount{});
-    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
-      for (const std::int64_t id : view.bag(b)) {
-        CutCount& count = counts[at(present.place(number(owner.place_of(id).cut)))];
-        ++count.ids;
-        count.bags += count.last_bag == b ? 0 : 1;
-        count.last_bag = b;
-      }
+    for (std::int64_t i = view.offsets[at(task.bags.begin)]; i < view.offsets[at(task.bags.end)];
+         ++i) {
+      places[i] = owner.place_of(view.values[i]);
+      present.insert(number(places[i].cut));
     }
   });
+  std::vector<CutCount>& counts = asked.features[at(task.feature)].rule_counts;
+  counts.assign(at(present.count(PresentSet::words_of(cuts.numbers()), 0)), CutCount{});
+  for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+    for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
+      places[i].cut = at(present.place(number(places[i].cut)));
+      CutCount& count = counts[places[i].cut];
+      ++count.ids;
+      count.bags += count.last_bag == b ? 0 : 1;
+      count.last_bag = b;
+    }
+  }
 }
 
 void SplitBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
@@ -257,18 +261,19 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
   });
 }
 
-/// Every id to its cut, keeping the order inside the bag.
-template <bool kSequence, bool kLists, typename Owner, typename StoreId>
+/// Every id to its cut, keeping the order inside the bag; place_of(i) says where that at place i of
+/// the batch belongs.
+template <bool kSequence, bool kLists, typename PlaceOf, typename StoreId>
 void SplitBags::split(const AskedIds& asked,
                       const BagTask& task,
                       std::span<const AskedBags::Writer> writers,
-                      const Owner& owner,
+                      const PlaceOf& place_of,
                       const StoreId& store) const {
   const JaggedView view = asked.batch.sparse.feature(task.feature);
   const bool weighted = route(task.feature).weighted;
   for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
     for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
-      const auto [k, row] = owner.place_of(view.values[i]);
+      const auto [k, row] = place_of(i);
       const AskedBags::Writer& writer = writers[k];
       CutCount& place = task.counts[k];
       if constexpr (kSequence) {
@@ -314,18 +319,22 @@ void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
     const auto store = [&](std::size_t k, std::int64_t place, std::int64_t id) {
       reinterpret_cast<Id*>(writers[k].ids)[place] = static_cast<Id>(id);
     };
-    of.owner.visit([&](const auto& owner) {
-      if (route(task.feature).regular) {
-        const PresentOwner present(owner, asked, task.feature);
-        sequence ? split<true, true>(asked, task, writers, present, store)
-                 : split<false, true>(asked, task, writers, present, store);
-      } else if (sequence) {
-        lists ? split<true, true>(asked, task, writers, owner, store)
-              : split<true, false>(asked, task, writers, owner, store);
+    const auto split_by = [&](const auto& place_of) {
+      if (sequence) {
+        lists ? split<true, true>(asked, task, writers, place_of, store)
+              : split<true, false>(asked, task, writers, place_of, store);
       } else {
-        lists ? split<false, true>(asked, task, writers, owner, store)
-              : split<false, false>(asked, task, writers, owner, store);
+        lists ? split<false, true>(asked, task, writers, place_of, store)
+              : split<false, false>(asked, task, writers, place_of, store);
       }
+    };
+    if (route(task.feature).regular) {
+      split_by([&](std::int64_t i) { return asked.bags.row_places[at(i)]; });
+      return;
+    }
+    const std::int64_t* const ids = asked.batch.sparse.feature(task.feature).values;
+    of.owner.visit([&](const auto& owner) {
+      split_by([&](std::int64_t i) { return owner.place_of(ids[i]); });
     });
   });
   if (lists_terms(task.feature)) {

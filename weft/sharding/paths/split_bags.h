@@ -53,11 +53,11 @@ class SplitBags : public BagSlots {
   [[nodiscard]] bool lists_terms(std::int64_t feature) const;
   void lay_out_terms(AskedIds& asked, const Feature& feature, std::int64_t terms) const;
   void point_feature(AskedIds& asked, const Feature& feature) const;
-  template <bool kSequence, bool kLists, typename Owner, typename StoreId>
+  template <bool kSequence, bool kLists, typename PlaceOf, typename StoreId>
   void split(const AskedIds& asked,
              const BagTask& task,
              std::span<const AskedBags::Writer> writers,
-             const Owner& owner,
+             const PlaceOf& place_of,
              const StoreId& store) const;
   void fill_terms(AskedIds& asked,
                   const BagTask& task,
@@ -70,6 +70,7 @@ class SplitBags : public BagSlots {
 
   std::vector<Feature> features_;
   std::vector<std::int64_t> place_;  // [F] in features_
+  bool has_rules_ = false;           // for some feature
 };
 
 }  // namespace weft::sharding
