@@ -146,8 +146,8 @@ struct AskedBags {
   std::vector<std::int32_t> rows;
   std::int64_t num_rows = 0;
   std::vector<Writer> writers;  ///< of split features, by cut of rows
-  /// As the batch's values, of split features whose cuts are a rule: the cut of each id, among
-  /// FeatureTasks::cuts, and its row there.
+  /// [values of the batch, where some feature's cuts are a rule] The ids of such split features
+  /// have their cut here, counted among FeatureTasks::cuts, and their row in it.
   std::vector<RowPlace> row_places;
   std::vector<TermSection> term_sections;  ///< of split features
   std::vector<std::int32_t> term_begins;   ///< [B + 1] of each

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"

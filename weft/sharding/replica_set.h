@@ -184,7 +184,7 @@ class ReplicaSet {
 
   void fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which) const;
   void resolve_updates(Context& ctx, ReplicaSetStep& step, Updated which) const;
-  [[nodiscard]] bool shares_job(const IncomingBlock& block, std::int64_t vectors) const;
+  [[nodiscard]] bool shares_jobs() const;
   void list_lookups(ReplicaSetStep& step, std::size_t shard, std::int64_t cut);
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
 

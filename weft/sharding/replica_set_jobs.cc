@@ -3,24 +3,24 @@
 #include <atomic>
 
 #include "weft/base/at.h"
+#include "weft/base/error.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/sharding/replica_set.h"
 #include "weft/sharding/shared_jobs.h"
 
 namespace weft::sharding {
 
-/// Returns whether the vectors of a block, so many, are listed: of small ones that have come from
-/// other ranks. On a device with memory of its own the list would have to be copied there.
-bool ReplicaSet::shares_job(const IncomingBlock& block, std::int64_t vectors) const {
-  return block.origin == IdOrigin::kReceived && vectors <= kMostSharedVectors &&
-         device_.kind() == DeviceKind::kCpu;
+/// Returns whether small blocks share jobs. They do not on a device with memory of its own, where
+/// the lists of places would have to be copied.
+bool ReplicaSet::shares_jobs() const {
+  return device_.kind() == DeviceKind::kCpu;
 }
 
 void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
   step.output.matrices.require_outputs();
   fetch_late(ctx, step);
   step.lookups[at(cut)].clear();
-  step.lookup_places[at(cut)].begin(step.input.served.num_ids);
+  step.lookup_places[at(cut)].begin(shares_jobs() ? step.input.served.num_ids : 0);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     list_lookups(step, i, cut);
   }
@@ -32,6 +32,7 @@ void ReplicaSet::list_lookups(ReplicaSetStep& step, std::size_t shard, std::int6
   LocalShard& local = shards_[shard];
   const storage::ResidentRows* const resident = step.shards[shard]->resident.get();
   std::vector<kernels::BagLookup>& lookups = step.lookups[at(cut)];
+  const bool shares = shares_jobs() && resident == nullptr;
   kernels::BagLookup* shared = nullptr;  // the last job, where it may go on
   std::size_t list = 0;                  // of the fetched ones, behind the block's
   std::int64_t rows_read = 0;
@@ -44,7 +45,7 @@ void ReplicaSet::list_lookups(ReplicaSetStep& step, std::size_t shard, std::int6
       return;
     }
     kernels::Bags bags = step.input.incoming.bags(block, block.lookup.part(some.bags));
-    if (resident == nullptr && shares_job(block, some.vectors.size())) {
+    if (shares && is_shared(block, some.vectors.size())) {
       const std::int64_t first = VectorLayout::received(step.output, of.place).vectors;
       const std::int64_t* const places = step.lookup_places[at(cut)].add(
           first + some.vectors.begin * slot.dim(), slot.dim(), some.vectors.size());
@@ -60,6 +61,9 @@ void ReplicaSet::list_lookups(ReplicaSetStep& step, std::size_t shard, std::int6
       return;
     }
     if (resident != nullptr && block.num_ids > 0) {
+      WEFT_CHECK(step.shards[shard]->fetched[list - 1].offsets ==
+                     step.input.incoming.bags(block, block.gradient).offsets,
+                 "a block is looked up in the rows of another");
       bags = resident->resolve(list - 1, bags);
     }
     const VectorPlace out = output_.layout().output(step.output, of).from(some.vectors.begin);
@@ -75,6 +79,7 @@ void ReplicaSet::list_lookups(ReplicaSetStep& step, std::size_t shard, std::int6
 /// Appends the entries of the batch that touch a shard, in the order of addition.
 void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const {
   std::vector<embedding::GradientBlock>& blocks = step.gradient_blocks;
+  const bool shares = shares_jobs();
   embedding::GradientBlock* shared = nullptr;  // the last one, where it may go on
   for_each_block(step, shards_[shard], [&](const ServedBlock& of, const SlotKind& slot) {
     const IncomingBlock& block = of.block;
@@ -83,7 +88,7 @@ void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) c
     }
     const kernels::Bags bags = step.input.incoming.bags(block, block.gradient);
     const std::int32_t* const parts = step.input.incoming.parts + block.parts_begin;
-    if (shares_job(block, block.gradients)) {
+    if (shares && is_shared(block, block.gradients)) {
       const std::int64_t* const places = step.gradient_places.add(
           VectorLayout::received(step.output, of.place).gradients, slot.dim(), block.gradients);
       if (shared != nullptr && shared->pooled == !slot.sequence && goes_on(shared->bags, bags) &&
@@ -113,7 +118,7 @@ void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
   step.output.matrices.require_gradients();
   step.gradient_blocks.clear();
   step.gradient_block_ends.clear();
-  step.gradient_places.begin(step.input.served.num_ids);
+  step.gradient_places.begin(shares_jobs() ? step.input.served.num_ids : 0);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     list_gradient_blocks(step, i);
     step.gradient_block_ends.push_back(step.gradient_blocks.size());

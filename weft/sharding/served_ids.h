@@ -139,12 +139,12 @@ struct ServedIds {
   /// Where bags begin in `ids`. Blocks lie behind each other: the last offset of one is the first
   /// of the next, and is written with the block that it ends.
   std::vector<std::int64_t> offsets;
-  std::vector<float> weights;  ///< as `ids`; none where no slot has any
+  std::vector<float> weights;  ///< as `ids`, where some block is weighted
   /// The part of every sample of the global batch, then RunParts::parts(), then the parts of the
   /// blocks' bags.
   std::vector<std::int32_t> parts;
   std::vector<std::int32_t> samples;  ///< of bags, as offsets
-  bool is_weighted = false;           ///< the batch in hand
+  bool is_weighted = false;           ///< some block of the batch is
   std::int64_t num_ids = 0, num_offsets = 0, num_parts = 0;
 };
 

@@ -4,7 +4,8 @@
 /// several in a list.
 ///
 /// Bits        bags stay in their order, and each is summed by itself.
-/// Memory      8 bytes a vector of such a block, reused from step to step.
+/// Memory      8 bytes for each id that other ranks ask, once for each micro-batch and once for
+///             gradients; reused from step to step.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,17 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/rows.h"
+#include "weft/sharding/incoming_ids.h"
 
 namespace weft::sharding {
 
 /// The most vectors of a block that shares a job: for more, a list costs more than a job.
 inline constexpr std::int64_t kMostSharedVectors = 64;
+
+/// Returns whether a block with so many vectors shares a job: a small one of another rank.
+inline bool is_shared(const IncomingBlock& block, std::int64_t vectors) {
+  return block.origin == IdOrigin::kReceived && vectors <= kMostSharedVectors;
+}
 
 /// Returns whether the bags of a run go on with `next`.
 inline bool goes_on(const kernels::Bags& run, const kernels::Bags& next) {

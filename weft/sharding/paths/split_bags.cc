@@ -7,8 +7,9 @@
 //             shard stays: ids are sorted, and widened, into OwnIds.
 // Bytes       per slot l B of lengths, or n per id for its bag; i per id, 4 per id with weights;
 //             4 d per vector each way.
-// Ids         two passes over runs of bags: one counts what each cut gets, one fills. Nothing
-//             branches on which cut is next, since that cannot be guessed. A cut costs what its ids
+// Ids         two passes over runs of bags: one counts what each cut gets, one fills. Of a
+//             rule the first keeps each id's cut and row for the second. Nothing branches on which
+//             cut is next, since that cannot be guessed. A cut costs what its ids
 //             cost, and a bag that has none in it costs nothing: weft/layout/listed_bags.h says
 //             when bags are listed. Only the own cuts have an offset for every bag.
 // Vectors     partial sums are added where they have come; encoded ones are decoded beside each
@@ -84,8 +85,7 @@ void SplitBags::read(AskedIds& asked, const BagTask& task) const {
 }
 
 /// Of a rule, whose cuts are many: finds those that some id is in, and then counts as above. Own
-/// cuts are there anyway. The numbers of the feature's slots share no word with others'. What is
-/// found of an id is kept for fill().
+/// cuts are there anyway. The numbers of the feature's slots share no word with others'.
 void SplitBags::find_cuts(AskedIds& asked, const BagTask& task) const {
   const Feature& of = feature(task.feature);
   const RowCuts& cuts = route(task.feature);
