@@ -59,8 +59,9 @@ TEST(ManyRanks, GiveTheVectorsAndStateOfOne) {
   }
 }
 
-/// Of bags of one id no block has a gap behind it, so that those of a slot are two jobs, before and
-/// behind the rank's own block, which is one too. A block of many vectors is a job.
+/// Blocks whose bags have one id each leave no gap behind them, so that those of a slot are two
+/// jobs, before and behind the rank's own block, which is one too. A block of many vectors is a
+/// job.
 TEST(ManyRanks, SmallBlocksShareJobs) {
   spec::Config config = make_integer_config(spec::Sharding::kRowWise);
   constexpr std::int64_t kFewSamples = 40;

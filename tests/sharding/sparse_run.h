@@ -213,7 +213,7 @@ inline void note_update(comm::Communicator& world,
   }
 }
 
-/// Of the tables of the first set.
+/// Notes how many blocks of the first set were looked up, and in how many jobs.
 inline void note_lookups(SparseStep& sparse, RunResult& result) {
   const ReplicaSetStep& step = sparse.set(0);
   result.blocks = 0;

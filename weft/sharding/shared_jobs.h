@@ -12,14 +12,15 @@
 #include <iterator>
 #include <vector>
 
-#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/rows.h"
 #include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/wire_ids.h"
 
 namespace weft::sharding {
 
-/// The most vectors of a block that shares a job: for more, a list costs more than a job.
+/// A block that shares a job has at most so many vectors: of more, a job of its own is little
+/// beside these.
 inline constexpr std::int64_t kMostSharedVectors = 64;
 
 /// Returns whether a block with so many vectors shares a job: a small one of another rank.
@@ -39,9 +40,7 @@ class SharedPlaces {
   /// Forgets all, and makes room for so many vectors: jobs point to theirs.
   void begin(std::int64_t vectors) {
     size_ = 0;
-    if (places_.size() < at(vectors)) {
-      places_.resize(at(vectors));
-    }
+    grow(places_, vectors);
   }
 
   /// Appends those of a block, which lie behind each other from `place` on; returns where the list
