@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include "bench/timing.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
@@ -33,6 +35,7 @@ constexpr std::int64_t kMostRows = 4096;
 constexpr std::int64_t kWholeRows = 1024;  // of whole tables that are dealt evenly
 constexpr std::int64_t kFewRows = 64;
 constexpr std::int64_t kWarmUp = 2;
+constexpr std::int64_t kTurns = 5;  // of which a time is the median
 constexpr std::int64_t kTasks = 1;
 
 /// A rank sends a header and a control block to each rank (weft/sharding/input_dist.h); between two
@@ -208,6 +211,18 @@ class Probe {
     }
   }
 
+  /// Returns the seconds that one of `steps` steps takes a rank: the median of kTurns turns of
+  /// them.
+  double step_seconds(train::Engine& engine, const data::Batch& batch, std::int64_t steps) {
+    std::vector<double> turns;
+    for (std::int64_t turn = 0; turn < kTurns; ++turn) {
+      const double begin = seconds();
+      train(engine, batch, steps);
+      turns.push_back(share(seconds() - begin) / static_cast<double>(steps));
+    }
+    return median(std::move(turns));
+  }
+
   void restart() { step_ = 0; }
 
   [[nodiscard]] double share(double of_process) const {
@@ -299,9 +314,7 @@ RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run) {
     train::Engine engine(without_model, run.plan, world, *device, {});
     figures.start_s = probe.share(probe.seconds() - begin);
     probe.train(engine, batch, kWarmUp);
-    const double now = probe.seconds();
-    probe.train(engine, batch, run.steps);
-    figures.library_s = probe.share(probe.seconds() - now) / static_cast<double>(run.steps);
+    figures.library_s = probe.step_seconds(engine, batch, run.steps);
     figures.heap = probe.share(probe.heap() - heap);
     if (!run.folder.empty()) {
       save(world, run, engine, figures);
@@ -312,9 +325,7 @@ RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run) {
   trace::Recorder recorder;
   train::Engine engine(run.config, run.plan, world, *device, {.recorder = &recorder});
   probe.train(engine, batch, kWarmUp);
-  const double now = probe.seconds();
-  probe.train(engine, batch, run.steps);
-  figures.step_s = probe.share(probe.seconds() - now) / static_cast<double>(run.steps);
+  figures.step_s = probe.step_seconds(engine, batch, run.steps);
   figures.buffers = static_cast<double>(host_memory_use().now);
   figures.tables = static_cast<double>(engine.embeddings().bytes());
   recorder.start();

@@ -50,8 +50,8 @@ struct GrowthRun {
   std::int64_t tables_whole = 0;  ///< of kEven: the last ones
   std::int64_t real = 0;          ///< batches repeat, moved, after so many ranks; 0: never
   std::int64_t here = 1;          ///< ranks of this process
-  std::int64_t steps = 4;
-  std::string folder;                        ///< where to save a checkpoint; empty: none
+  std::int64_t steps = 4;         ///< of a turn; times are medians of five turns
+  std::string folder;             ///< where to save a checkpoint; empty: none
   const TransportTime* transport = nullptr;  ///< of an imitated world
 };
 
@@ -75,8 +75,8 @@ struct StepCounts {
 /// A rank's figures; those of its process are divided by the ranks in it.
 struct RankGrowth {
   StepCounts counts;
-  double step_s = 0.0;     ///< of a processor, with the dense model
-  double library_s = 0.0;  ///< without it, and without an imitated world's transport
+  double step_s = 0.0;     ///< of a processor, with the dense model; the median of five turns
+  double library_s = 0.0;  ///< the same without it, and without an imitated world's transport
   double start_s = 0.0;    ///< of a processor, without plan and data
   std::array<double, kStepParts> part_s{};  ///< of a step's parts, as a trace has them
   double tables = 0.0;                      ///< bytes of the rank's tables

@@ -6,8 +6,9 @@
 // host's ranks then runs again alone, with what arrived at it.
 //
 // Messages and bytes are counts, the same on every machine. Processor time is that of the whole
-// process over the ranks; "library" is without the dense model, and in an imitated world without
-// what carries messages; "alone" is the same of the rank that is alone.
+// process over the ranks, the median of five turns of a few steps; "library" is without the dense
+// model, and in an imitated world without what carries messages; "alone" is the same of the rank
+// that is alone.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -339,7 +340,8 @@ int main(int argc, char** argv) {
   app.add_option("--imitated", options.imitated, "Numbers of ranks of which 8 run; 0: none");
   app.add_option("--cuts", options.cuts, "Of imitated ranks: row-wise, even");
   app.add_option("--schedules", options.schedules, "sync, nested");
-  app.add_option("--steps", options.steps, "Steps that are timed");
+  app.add_option("--steps", options.steps,
+                 "Steps of each of the five turns of which times are the median");
   app.add_option("--cluster", options.cluster, "Of which the predicted ranks are");
   app.add_option("--out", options.out, "Write the figures as JSON to FILE");
   CLI11_PARSE(app, argc, argv);
