@@ -17,14 +17,18 @@ from processor import processor
 
 HOST = 8
 SAMPLES = 16  # of a rank
-SHORT, LONG = 3, 23  # steps
+SHORT, LONG = 3, 63  # steps
 SETS = {"26 tables": 26, "856 tables": 856}
+KINDS = {  # of jobs: schedule, and form of the exchanges; auto is what a job without a cluster file gets
+    "26 tables": (("sync", "auto"), ("nested", "auto"), ("sync", "hierarchical")),
+    "856 tables": (("sync", "auto"), ("sync", "hierarchical")),
+}
 ROWS = 4096
 COLUMNS = 16
 
 
-def job(tables, ranks, nested):
-    """The configuration, in words that both builds know: every table cut by rows over all ranks."""
+def job(tables, ranks, schedule, form):
+    """The configuration, in words that both builds know: every table cut by rows over all ranks, a small dense model."""
     names = f"C{{1..{tables}}}"
     return {
         "version": 1, "seed": 1, "batch_size": SAMPLES * ranks,
@@ -35,10 +39,11 @@ def job(tables, ranks, nested):
         "sparse_features": [{"name": names, "mapping": "identity"}],
         "tables": [{"name": names, "num_embeddings": ROWS, "embedding_dim": COLUMNS, "sharding": "row_wise"}],
         "sparse_optimizer": {"type": "row_wise_adagrad", "learning_rate": 0.01},
-        "model": {"type": "dlrm", "bottom_mlp": [COLUMNS], "top_mlp": [8]},
+        "model": {"type": "deepfm", "bottom_mlp": [COLUMNS], "top_mlp": [8]},
         "dense_optimizer": {"type": "sgd", "learning_rate": 0.01},
         "numerics": {"parts": 2 * ranks},
-        "pipeline": {"schedule": "nested", "micro_batches": [1, 1]} if nested else {"schedule": "sync"},
+        "collectives": form,
+        "pipeline": {"schedule": schedule, "micro_batches": [1, 1]},
     }
 
 
@@ -77,15 +82,14 @@ def compare(before, now, counter, tables, ranks):
     """Returns the figures of both builds, job by job. Which build comes first changes from job to job."""
     builds = {"before": before, "now": now}
     results = []
-    for name in tables:
-        for schedule in ("sync", "nested"):
-            for world in ranks:
-                config = job(SETS[name], world, schedule == "nested")
-                figures = {}
-                for build in list(builds)[:: 1 if len(results) % 2 == 0 else -1]:
-                    figures[build] = measure(builds[build], counter, config, world)
-                    print(f"{name} {schedule:6} {world:2} ranks, {build:6}: {figures[build]}", flush=True)
-                results.append({"tables": name, "schedule": schedule, "ranks": world, **figures})
+    for name, (schedule, form) in ((name, kind) for name in tables for kind in KINDS[name]):
+        for world in ranks:
+            config = job(SETS[name], world, schedule, form)
+            figures = {}
+            for build in list(builds)[:: 1 if len(results) % 2 == 0 else -1]:
+                figures[build] = measure(builds[build], counter, config, world)
+                print(f"{name} {schedule:6} {form:12} {world:2} ranks, {build:6}: {figures[build]}", flush=True)
+            results.append({"tables": name, "schedule": schedule, "form": form, "ranks": world, **figures})
     return {"version": 1, "program": "scaling_before", "cpu": processor()[0], "jobs": results}
 
 

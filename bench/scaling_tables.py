@@ -132,8 +132,8 @@ def table_growth_before(results):
     """An earlier build over MPI beside a later one, "before / now"."""
     document = results.others.get("scaling_before", {"jobs": []})
     figures = (("messages", 1), ("bytes", 1e-3), ("step_ms", 1), ("ends_s", 1), ("resident", 1e-6))
-    rows = [[job["tables"], str(job["ranks"]), job["schedule"],
+    rows = [[job["tables"], job["schedule"], job["form"], str(job["ranks"]),
              *(f"{number(job['before'][name] * scale)} / {number(job['now'][name] * scale)}" for name, scale in figures)]
             for job in document["jobs"]]
-    return table(["tables", "ranks", "schedule", "messages", "sent, kB", "step, ms", "start and end, s",
+    return table(["tables", "schedule", "collectives", "ranks", "messages", "sent, kB", "step, ms", "start and end, s",
                   "resident set, MB"], rows)

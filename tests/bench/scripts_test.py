@@ -265,9 +265,9 @@ class Tables(Folder):
     def test_growth_before(self):
         counted = {"messages": 567.0, "bytes": 2e6, "step_ms": 20.0, "ends_s": 0.25, "resident": 5e7}
         self.write("b.json", {"program": "scaling_before", "jobs": [
-            {"tables": "26 tables", "schedule": "sync", "ranks": 64, "before": counted,
+            {"tables": "26 tables", "schedule": "sync", "form": "auto", "ranks": 64, "before": counted,
              "now": {**counted, "messages": 126.0, "step_ms": 10.0}}]})
-        self.assertIn("| 26 tables | 64 | sync | 567 / 126 | 2,000 / 2,000 | 20 / 10 | 0.25 / 0.25 | 50 / 50 |",
+        self.assertIn("| 26 tables | sync | auto | 64 | 567 / 126 | 2,000 / 2,000 | 20 / 10 | 0.25 / 0.25 | 50 / 50 |",
                       tables.table_growth_before(tables.Results(self.folder)))
 
     def test_mesh(self):
