@@ -1,23 +1,23 @@
 """Two builds over MPI: what a step of an earlier one costs a rank, and one of this.
 
-Counted outside the programs (bench/mpi_counter), so that builds which count nothing can be compared. What a step
-takes is a long job less a short one, over the steps between them: start and end fall out. Ranks are processes of one
-machine that pass for those of hosts of 8. A rank has 16 samples, of which each has an id of every table.
+What they send is counted outside the programs (bench/mpi_counter), so that builds which count nothing can be compared.
+What a step takes is a long job less a short one, over the steps between them: start and end fall out. Ranks are
+processes of one machine that pass for those of hosts of 8. A rank has 16 samples, each with an id of every table.
 """
 import argparse
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 
 import yaml
 from processor import processor
 
-HOST = 8
+HOST = 8  # ranks
 SAMPLES = 16  # of a rank
 SHORT, LONG = 3, 63  # steps
+LONGEST = (4 << 20) - 1  # bytes: at its start a job measures links, with as many messages of 4 MiB as time allows
 SETS = {"26 tables": 26, "856 tables": 856}
 KINDS = {  # of jobs: schedule, and form of the exchanges; auto is what a job without a cluster file gets
     "26 tables": (("sync", "auto"), ("nested", "auto"), ("sync", "hierarchical")),
@@ -28,7 +28,7 @@ COLUMNS = 16
 
 
 def job(tables, ranks, schedule, form):
-    """The configuration, in words that both builds know: every table cut by rows over all ranks, a small dense model."""
+    """Returns the configuration in words that both builds know: tables cut by rows, and a small dense model."""
     names = f"C{{1..{tables}}}"
     return {
         "version": 1, "seed": 1, "batch_size": SAMPLES * ranks,
@@ -47,14 +47,16 @@ def job(tables, ranks, schedule, form):
     }
 
 
-def run(weft, counter, config, ranks, steps, folder):
+def run(weft, counter, config, ranks, per_host, steps, folder):
     """Trains, and returns what every rank counted."""
     folder.mkdir()
     (folder / "job.yaml").write_text(yaml.safe_dump(config))
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-np", ranks, "-x", f"LD_PRELOAD={counter}",
-               "-x", f"MPI_COUNTER_OUT={folder / 'counts'}", "-x", f"MPI_COUNTER_PER_HOST={HOST}", "-x",
-               "OMP_NUM_THREADS=1", weft, "train", folder / "job.yaml", "--set", f"train.steps={steps}", "--threads", 1,
+    environment = {"LD_PRELOAD": counter, "MPI_COUNTER_OUT": folder / "counts", "MPI_COUNTER_PER_HOST": per_host,
+                   "MPI_COUNTER_LONGEST": LONGEST, "OMP_NUM_THREADS": 1}
+    command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-np", ranks,
+               *(word for name, value in environment.items() for word in ("-x", f"{name}={value}")),
+               weft, "train", folder / "job.yaml", "--set", f"train.steps={steps}", "--threads", 1,
                "--out", folder / "out"]
     done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
     if done.returncode != 0:
@@ -63,12 +65,13 @@ def run(weft, counter, config, ranks, steps, folder):
     return [json.loads((folder / f"counts.{rank}").read_text()) for rank in range(ranks)]
 
 
-def measure(weft, counter, config, ranks):
-    """Of the rank with most: messages and bytes of a step. Of all on average: milliseconds of a processor a step, and
-    seconds of start and end. The largest resident set."""
+def measure(weft, counter, config, ranks, per_host):
+    """Returns messages and bytes of a step, each of the rank with most; the milliseconds of a processor that a step
+    takes and the seconds of start and end, both the average of the ranks; the largest resident set of the long job."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        short, long = (run(weft, counter, config, ranks, steps, folder / str(steps)) for steps in (SHORT, LONG))
+        short, long = (run(weft, counter, config, ranks, per_host, steps, folder / str(steps))
+                       for steps in (SHORT, LONG))
     if any(one["messages"] == 0 for one in short):
         raise SystemExit(f"scaling_before.py: {counter} saw no message of {weft}; was it built for another MPI?")
     of_step = {key: [(b[key] - a[key]) / (LONG - SHORT) for a, b in zip(short, long)] for key in short[0]}
@@ -78,16 +81,16 @@ def measure(weft, counter, config, ranks):
             "resident": max(one["resident"] for one in long)}
 
 
-def compare(before, now, counter, tables, ranks):
-    """Returns the figures of both builds, job by job. Which build comes first changes from job to job."""
+def compare(before, now, counter, tables, ranks, per_host):
+    """Returns the figures of both builds, job by job. Which comes first changes with the ranks and with the kind."""
     builds = {"before": before, "now": now}
     results = []
-    for name, (schedule, form) in ((name, kind) for name in tables for kind in KINDS[name]):
-        for world in ranks:
+    for k, (name, (schedule, form)) in enumerate((name, kind) for name in tables for kind in KINDS[name]):
+        for w, world in enumerate(ranks):
             config = job(SETS[name], world, schedule, form)
             figures = {}
-            for build in list(builds)[:: 1 if len(results) % 2 == 0 else -1]:
-                figures[build] = measure(builds[build], counter, config, world)
+            for build in list(builds)[:: 1 if (k + w) % 2 == 0 else -1]:
+                figures[build] = measure(builds[build], counter, config, world, per_host)
                 print(f"{name} {schedule:6} {form:12} {world:2} ranks, {build:6}: {figures[build]}", flush=True)
             results.append({"tables": name, "schedule": schedule, "form": form, "ranks": world, **figures})
     return {"version": 1, "program": "scaling_before", "cpu": processor()[0], "jobs": results}
@@ -100,12 +103,12 @@ def main():
     parser.add_argument("--counter", type=pathlib.Path, required=True, help="mpi_counter.so")
     parser.add_argument("--tables", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[8, 16, 32, 64])
+    parser.add_argument("--per-host", type=int, default=HOST, help="ranks that pass for those of a host")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    if shutil.which("mpirun") is None:
-        print("scaling_before.py: there is no mpirun, so nothing is compared")
-        return
-    results = compare(options.before, options.now, options.counter, options.tables, options.ranks)
+    if min(options.ranks) < 2 or options.per_host < 1:
+        parser.error("--ranks must be at least 2, where something is sent, and --per-host at least 1")
+    results = compare(options.before, options.now, options.counter, options.tables, options.ranks, options.per_host)
     options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 

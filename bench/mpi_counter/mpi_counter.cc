@@ -2,12 +2,14 @@
 // sends, and gives ranks of one machine hosts of their own. So builds of any age can be compared,
 // also those that count nothing themselves (scripts/scaling --before).
 //
-//   MPI_COUNTER_PER_HOST   ranks of a host; every MPI_COMM_TYPE_SHARED split is made by it
+//   MPI_COUNTER_PER_HOST   ranks of a host, at least 1; MPI_COMM_TYPE_SHARED splits are made by it
+//   MPI_COUNTER_LONGEST    bytes of the longest message that counts; all count where it is missing
 //   MPI_COUNTER_OUT        the file, with ".RANK" behind it, that gets a line of JSON at the end:
 //                          messages and bytes sent, seconds of a processor, the largest resident
 //                          set
 //
-// Weft sends with MPI_Isend alone, by one thread.
+// After its start Weft sends with MPI_Isend alone, by one thread. Signs of life, errors and the end
+// of a job are counted too; collectives of the start are not.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,12 @@
 #include <sys/resource.h>
 
 namespace {
+
+/// Returns the number in a variable of the environment; `otherwise` where it is missing.
+long long number_of(const char* variable, long long otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
 
 std::int64_t messages = 0;
 std::int64_t bytes_sent = 0;
@@ -53,21 +61,25 @@ int MPI_Isend(const void* data,
               int tag,
               MPI_Comm comm,
               MPI_Request* request) {
-  int bytes = 0;
-  PMPI_Type_size(type, &bytes);
-  ++messages;
-  bytes_sent += std::int64_t{bytes} * count;
+  static const long long longest = number_of("MPI_COUNTER_LONGEST", INT64_MAX);
+  int element = 0;
+  PMPI_Type_size(type, &element);
+  const std::int64_t bytes = std::int64_t{element} * count;
+  if (bytes <= longest) {
+    ++messages;
+    bytes_sent += bytes;
+  }
   return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* made) {
-  const char* const per_host = std::getenv("MPI_COUNTER_PER_HOST");
-  if (per_host == nullptr || type != MPI_COMM_TYPE_SHARED) {
+  const auto per_host = static_cast<int>(number_of("MPI_COUNTER_PER_HOST", 0));
+  if (per_host < 1 || type != MPI_COMM_TYPE_SHARED) {
     return PMPI_Comm_split_type(comm, type, key, info, made);
   }
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
-  return PMPI_Comm_split(comm, rank / std::atoi(per_host), key, made);
+  return PMPI_Comm_split(comm, rank / per_host, key, made);
 }
 
 int MPI_Finalize() {
