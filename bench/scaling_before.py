@@ -17,7 +17,8 @@ from processor import processor
 HOST = 8  # ranks
 SAMPLES = 16  # of a rank
 SHORT, LONG = 3, 63  # steps
-LONGEST = (4 << 20) - 1  # bytes: at its start a job measures links, with as many messages of 4 MiB as time allows
+LEFT_OUT = "65536,262144,1048576,4194304"  # bytes: at its start a job measures links by messages of these lengths,
+#                                            as many as time allows (weft/train/link_report.cc)
 SETS = {"26 tables": 26, "856 tables": 856}
 KINDS = {  # of jobs: schedule, and form of the exchanges; auto is what a job without a cluster file gets
     "26 tables": (("sync", "auto"), ("nested", "auto"), ("sync", "hierarchical")),
@@ -53,7 +54,7 @@ def run(weft, counter, config, ranks, per_host, steps, folder):
     (folder / "job.yaml").write_text(yaml.safe_dump(config))
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     environment = {"LD_PRELOAD": counter, "MPI_COUNTER_OUT": folder / "counts", "MPI_COUNTER_PER_HOST": per_host,
-                   "MPI_COUNTER_LONGEST": LONGEST, "OMP_NUM_THREADS": 1}
+                   "MPI_COUNTER_LEFT_OUT": LEFT_OUT, "OMP_NUM_THREADS": 1}
     command = ["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-np", ranks,
                *(word for name, value in environment.items() for word in ("-x", f"{name}={value}")),
                weft, "train", folder / "job.yaml", "--set", f"train.steps={steps}", "--threads", 1,

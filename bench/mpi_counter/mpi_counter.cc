@@ -3,27 +3,35 @@
 // also those that count nothing themselves (scripts/scaling --before).
 //
 //   MPI_COUNTER_PER_HOST   ranks of a host, at least 1; MPI_COMM_TYPE_SHARED splits are made by it
-//   MPI_COUNTER_LONGEST    bytes of the longest message that counts; all count where it is missing
+//   MPI_COUNTER_LEFT_OUT   lengths in bytes, with commas between them: such messages do not count
 //   MPI_COUNTER_OUT        the file, with ".RANK" behind it, that gets a line of JSON at the end:
 //                          messages and bytes sent, seconds of a processor, the largest resident
 //                          set
 //
 // After its start Weft sends with MPI_Isend alone, by one thread. Signs of life, errors and the end
 // of a job are counted too; collectives of the start are not.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <mpi.h>
 #include <sys/resource.h>
 
 namespace {
 
-/// Returns the number in a variable of the environment; `otherwise` where it is missing.
-long long number_of(const char* variable, long long otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::atoll(text);
+/// Returns the lengths of messages that do not count.
+std::vector<std::int64_t> lengths_left_out() {
+  std::vector<std::int64_t> lengths;
+  const char* const text = std::getenv("MPI_COUNTER_LEFT_OUT");
+  std::istringstream numbers(text == nullptr ? "" : text);
+  for (std::string number; std::getline(numbers, number, ',');) {
+    lengths.push_back(std::atoll(number.c_str()));
+  }
+  return lengths;
 }
 
 std::int64_t messages = 0;
@@ -61,11 +69,11 @@ int MPI_Isend(const void* data,
               int tag,
               MPI_Comm comm,
               MPI_Request* request) {
-  static const long long longest = number_of("MPI_COUNTER_LONGEST", INT64_MAX);
+  static const std::vector<std::int64_t> left_out = lengths_left_out();
   int element = 0;
   PMPI_Type_size(type, &element);
   const std::int64_t bytes = std::int64_t{element} * count;
-  if (bytes <= longest) {
+  if (std::find(left_out.begin(), left_out.end(), bytes) == left_out.end()) {
     ++messages;
     bytes_sent += bytes;
   }
@@ -73,7 +81,8 @@ int MPI_Isend(const void* data,
 }
 
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* made) {
-  const auto per_host = static_cast<int>(number_of("MPI_COUNTER_PER_HOST", 0));
+  const char* const text = std::getenv("MPI_COUNTER_PER_HOST");
+  const int per_host = text == nullptr ? 0 : std::atoi(text);
   if (per_host < 1 || type != MPI_COMM_TYPE_SHARED) {
     return PMPI_Comm_split_type(comm, type, key, info, made);
   }
