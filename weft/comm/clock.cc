@@ -4,9 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <limits>
-#include <span>
-#include <vector>
 
+#include "weft/comm/peer_lanes.h"
 #include "weft/comm/rank_tree.h"
 #include "weft/trace/recorder.h"
 
@@ -19,10 +18,7 @@ class Courier {
   using Letter = std::array<std::int64_t, 3>;
 
   Courier(Communicator& comm, Context& ctx)
-      : comm_(comm),
-        ctx_(ctx),
-        send_(static_cast<std::size_t>(comm.size())),
-        recv_(static_cast<std::size_t>(comm.size())) {}
+      : comm_(comm), ctx_(ctx), lanes_(static_cast<std::size_t>(comm.size())) {}
 
   void send(int to, Letter letter) { run(to, -1, letter); }
 
@@ -39,22 +35,21 @@ class Courier {
 
  private:
   void run(int to, int from, Letter& letter) {
-    std::fill(send_.begin(), send_.end(), Lane{.pieces = {}, .silent = true});
-    std::fill(recv_.begin(), recv_.end(), Lane{.pieces = {}, .silent = true});
+    lanes_.clear();
     piece_ = {.data = letter.data(), .bytes = sizeof letter};
     const Lane lane{.pieces = {&piece_, 1}, .silent = false};
     if (to >= 0) {
-      send_[static_cast<std::size_t>(to)] = lane;
+      lanes_.send_to(to, lane);
     }
     if (from >= 0) {
-      recv_[static_cast<std::size_t>(from)] = lane;
+      lanes_.receive_from(from, lane);
     }
-    comm_.exchange_directly(ctx_, send_, recv_);
+    comm_.exchange_directly(ctx_, lanes_);
   }
 
   Communicator& comm_;
   Context& ctx_;
-  std::vector<Lane> send_, recv_;
+  PeerLanes lanes_;
   Piece piece_;
 };
 

@@ -32,12 +32,11 @@ Communicator::Communicator(std::unique_ptr<Group> group)
     : group_(std::move(group)),
       rank_(group_->rank()),
       size_(group_->size()),
-      activity_(group_->activity(), group_->name(), group_->world_rank(rank_)) {
+      activity_(group_->activity(), group_->name(), group_->world_rank(rank_)),
+      lanes_(static_cast<std::size_t>(size_)) {
   const auto ranks = static_cast<std::size_t>(size_);
   send_pieces_.resize(ranks);
   recv_pieces_.resize(ranks);
-  send_.resize(ranks);
-  recv_.resize(ranks);
   for (int p = 0; p < size_; ++p) {
     hosts_.push_back(group_->host(p));
   }
@@ -60,18 +59,13 @@ Stamp Communicator::next_stamp(Collective collective, std::int64_t size, std::ui
 void Communicator::send_to(int rank, const void* data, std::int64_t bytes) {
   const auto p = static_cast<std::size_t>(rank);
   send_pieces_[p] = {writable(data), bytes};
-  send_[p] = {.pieces = {&send_pieces_[p], 1}, .silent = false};
+  lanes_.send_to(rank, {.pieces = {&send_pieces_[p], 1}, .silent = false});
 }
 
 void Communicator::receive_from(int rank, void* data, std::int64_t bytes) {
   const auto p = static_cast<std::size_t>(rank);
   recv_pieces_[p] = {data, bytes};
-  recv_[p] = {.pieces = {&recv_pieces_[p], 1}, .silent = false};
-}
-
-void Communicator::silence() {
-  std::fill(send_.begin(), send_.end(), Lane{.pieces = {}, .silent = true});
-  std::fill(recv_.begin(), recv_.end(), Lane{.pieces = {}, .silent = true});
+  lanes_.receive_from(rank, {.pieces = {&recv_pieces_[p], 1}, .silent = false});
 }
 
 void Communicator::run(const Context& ctx, const Exchange& call) {
@@ -104,21 +98,22 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
   activity_.end();
   Traffic::Entry& entry = traffic_.by_collective[static_cast<std::size_t>(call.stamp.collective)];
   ++entry.calls;
-  for (std::size_t p = 0; p < call.send.size(); ++p) {
-    if (p != static_cast<std::size_t>(rank_) && !call.send[p].silent) {
-      const std::int64_t bytes = call.send[p].bytes();
-      ++entry.messages;
-      entry.bytes += bytes;
-      moved.bytes += bytes;
-      ++moved.messages;
-      if (hosts_[p] != hosts_[static_cast<std::size_t>(rank_)]) {
-        ++entry.cross_host_messages;
-        entry.cross_host_bytes += bytes;
-        moved.cross_host_bytes += bytes;
-        ++moved.cross_host_messages;
-      }
+  call.for_peers([&](std::size_t p) {
+    if (p == static_cast<std::size_t>(rank_) || call.send[p].silent) {
+      return;
     }
-  }
+    const std::int64_t bytes = call.send[p].bytes();
+    ++entry.messages;
+    entry.bytes += bytes;
+    moved.bytes += bytes;
+    ++moved.messages;
+    if (hosts_[p] != hosts_[static_cast<std::size_t>(rank_)]) {
+      ++entry.cross_host_messages;
+      entry.cross_host_bytes += bytes;
+      moved.cross_host_bytes += bytes;
+      ++moved.cross_host_messages;
+    }
+  });
   if (traced) {
     span.end_ns = trace::now_ns();
     moved.arrived_ns = arrivals.last_ns;
@@ -150,12 +145,41 @@ void Communicator::copy(const Context& ctx,
             .payload = payload});
 }
 
+void Communicator::copy(const Context& ctx,
+                        const Stamp& stamp,
+                        const PeerLanes& lanes,
+                        Payload payload) {
+  copy(ctx, stamp, lanes.send(), lanes.recv(), payload);
+}
+
 void Communicator::copy_directly(const Context& ctx,
                                  const Stamp& stamp,
                                  std::span<const Lane> send,
                                  std::span<const Lane> recv) {
   const auto read = [&](std::span<const Lane> arrived) { copy_arrived(ctx, arrived, recv); };
   run_directly(ctx, {.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
+}
+
+void Communicator::copy_directly(const Context& ctx, const Stamp& stamp, const PeerLanes& lanes) {
+  const std::span<const int> peers = lanes.peers();
+  const auto read = [&](std::span<const Lane> arrived) {
+    peers_sent_.clear();
+    peers_recv_.clear();
+    for (const int p : peers) {
+      peers_sent_.push_back(arrived[static_cast<std::size_t>(p)]);
+      peers_recv_.push_back(lanes.recv()[static_cast<std::size_t>(p)]);
+    }
+    const auto behind = std::upper_bound(peers.begin(), peers.end(), rank_);
+    const auto first =
+        behind == peers.end() ? std::size_t{0} : static_cast<std::size_t>(behind - peers.begin());
+    copy_lanes(ctx.pool, peers_sent_, peers_recv_, first, copies_);
+  };
+  run_directly(ctx, {.stamp = stamp,
+                     .send = lanes.send(),
+                     .recv = lanes.recv(),
+                     .pool = ctx.pool,
+                     .read = read,
+                     .peers = peers});
 }
 
 void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
@@ -166,6 +190,7 @@ void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
              operands.send_bytes.size(), operands.recv_bytes.size());
   std::int64_t sent = 0;
   std::int64_t received = 0;
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     const auto i = static_cast<std::size_t>(p);
     send_to(p, byte_at(operands.send, sent), operands.send_bytes[i]);
@@ -173,7 +198,7 @@ void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
     sent += operands.send_bytes[i];
     received += operands.recv_bytes[i];
   }
-  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send_, recv_, Payload::kDistinct);
+  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), lanes_, Payload::kDistinct);
 }
 
 void Communicator::all_to_all(Context& ctx,
@@ -181,11 +206,12 @@ void Communicator::all_to_all(Context& ctx,
                               void* recv,
                               std::int64_t bytes_per_peer) {
   const CallGuard guard(busy_, name(), ctx);
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     send_to(p, byte_at(send, p * bytes_per_peer), bytes_per_peer);
     receive_from(p, byte_at(recv, p * bytes_per_peer), bytes_per_peer);
   }
-  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_, Payload::kDistinct);
+  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), lanes_, Payload::kDistinct);
 }
 
 void Communicator::check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const {
@@ -202,11 +228,12 @@ void Communicator::exchange(Context& ctx, std::span<const Lane> send, std::span<
 
 void Communicator::all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes) {
   const CallGuard guard(busy_, name(), ctx);
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     send_to(p, send, bytes);
     receive_from(p, byte_at(recv, p * bytes), bytes);
   }
-  copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), send_, recv_, Payload::kSame);
+  copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), lanes_, Payload::kSame);
 }
 
 void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
@@ -215,13 +242,14 @@ void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
              "all_gather_v of group '{}' over {} ranks got {} counts", name(), size_,
              operands.recv_bytes.size());
   std::int64_t received = 0;
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     const std::int64_t bytes = operands.recv_bytes[static_cast<std::size_t>(p)];
     send_to(p, operands.send, operands.send_bytes);
     receive_from(p, byte_at(operands.recv, received), bytes);
     received += bytes;
   }
-  copy(ctx, next_stamp(Collective::kAllGather, -1, 0), send_, recv_, Payload::kSame);
+  copy(ctx, next_stamp(Collective::kAllGather, -1, 0), lanes_, Payload::kSame);
 }
 
 void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int root) {
@@ -232,7 +260,7 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
     down_tree(ctx, {Collective::kBroadcast, static_cast<std::uint64_t>(root)}, data, bytes, root);
     return;
   }
-  silence();
+  lanes_.clear();
   if (root == rank_) {
     for (int p = 0; p < size_; ++p) {
       if (p != root) {
@@ -242,8 +270,8 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
   } else {
     receive_from(root, data, bytes);
   }
-  copy(ctx, next_stamp(Collective::kBroadcast, bytes, static_cast<std::uint64_t>(root)), send_,
-       recv_, Payload::kSame);
+  copy(ctx, next_stamp(Collective::kBroadcast, bytes, static_cast<std::uint64_t>(root)), lanes_,
+       Payload::kSame);
 }
 
 void Communicator::barrier(Context& ctx) {
@@ -254,11 +282,12 @@ void Communicator::barrier(Context& ctx) {
     down_tree(ctx, call, nullptr, 0, 0);
     return;
   }
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     send_to(p, nullptr, 0);
     receive_from(p, nullptr, 0);
   }
-  copy(ctx, next_stamp(Collective::kBarrier, 0, 0), send_, recv_, Payload::kSame);
+  copy(ctx, next_stamp(Collective::kBarrier, 0, 0), lanes_, Payload::kSame);
 }
 
 void Communicator::exchange_directly(Context& ctx,
@@ -267,6 +296,12 @@ void Communicator::exchange_directly(Context& ctx,
   const CallGuard guard(busy_, name(), ctx);
   check_lanes(send, recv);
   copy_directly(ctx, next_stamp(Collective::kAllToAll, -1, 0), send, recv);
+}
+
+void Communicator::exchange_directly(Context& ctx, const PeerLanes& lanes) {
+  const CallGuard guard(busy_, name(), ctx);
+  check_lanes(lanes.send(), lanes.recv());
+  copy_directly(ctx, next_stamp(Collective::kAllToAll, -1, 0), lanes);
 }
 
 bool Communicator::lends() const {
@@ -291,13 +326,15 @@ void Communicator::gather_lent(Context& ctx,
                                std::span<const Lane> recv,
                                LaneReader read) {
   const CallGuard guard(busy_, name(), ctx);
-  std::fill(send_.begin(), send_.end(), own);
-  check_lanes(send_, recv);
-  std::copy(recv.begin(), recv.end(), recv_.begin());
-  recv_[static_cast<std::size_t>(rank_)] = own;
+  lanes_.clear();
+  check_lanes(lanes_.send(), recv);
+  for (int p = 0; p < size_; ++p) {
+    lanes_.send_to(p, own);
+    lanes_.receive_from(p, p == rank_ ? own : recv[static_cast<std::size_t>(p)]);
+  }
   run(ctx, {.stamp = next_stamp(Collective::kAllGather, -1, 0),
-            .send = send_,
-            .recv = recv_,
+            .send = lanes_.send(),
+            .recv = lanes_.recv(),
             .pool = ctx.pool,
             .read = read,
             .payload = Payload::kSame});
@@ -351,11 +388,12 @@ std::unique_ptr<Communicator> Communicator::split_as(const std::string& name,
     gather_along_tree(host, {Collective::kSplit, arguments}, std::as_bytes(std::span(&own, 1)),
                       std::as_writable_bytes(std::span(all)));
   } else {
+    lanes_.clear();
     for (int p = 0; p < size_; ++p) {
       send_to(p, &own, sizeof own);
       receive_from(p, &all[static_cast<std::size_t>(p)], sizeof own);
     }
-    copy_directly(host, next_stamp(Collective::kSplit, sizeof own, arguments), send_, recv_);
+    copy_directly(host, next_stamp(Collective::kSplit, sizeof own, arguments), lanes_);
   }
   if (color < 0) {
     return nullptr;

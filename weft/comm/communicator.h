@@ -64,6 +64,7 @@
 #include "weft/comm/activity.h"
 #include "weft/comm/carrier.h"
 #include "weft/comm/collective.h"
+#include "weft/comm/peer_lanes.h"
 #include "weft/tensor/device.h"
 #include "weft/trace/recorder.h"
 
@@ -127,6 +128,9 @@ class Communicator {
 
   /// exchange() from every rank to every rank, whatever the form.
   void exchange_directly(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
+
+  /// The same, at a cost of the lanes that are not silent.
+  void exchange_directly(Context& ctx, const PeerLanes& lanes);
 
   /// Whether exchange_lent() shows the senders' own memory. Equal on all ranks.
   [[nodiscard]] bool lends() const;
@@ -285,10 +289,12 @@ class Communicator {
             std::span<const Lane> send,
             std::span<const Lane> recv,
             Payload payload);
+  void copy(const Context& ctx, const Stamp& stamp, const PeerLanes& lanes, Payload payload);
   void copy_directly(const Context& ctx,
                      const Stamp& stamp,
                      std::span<const Lane> send,
                      std::span<const Lane> recv);
+  void copy_directly(const Context& ctx, const Stamp& stamp, const PeerLanes& lanes);
   std::unique_ptr<Communicator> split_as(const std::string& name,
                                          int color,
                                          int key,
@@ -297,7 +303,6 @@ class Communicator {
   void check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const;
   void send_to(int rank, const void* data, std::int64_t bytes);
   void receive_from(int rank, void* data, std::int64_t bytes);
-  void silence();
   template <typename T>
   void reduce_slices(Context& ctx, const T* data, T* rows, const Reduction& reduction);
   template <typename T>
@@ -315,10 +320,11 @@ class Communicator {
   std::uint64_t sequence_ = 0;
   Traffic traffic_;
   // Reused by every call, so that a call allocates nothing.
-  std::vector<Piece> send_pieces_;
-  std::vector<Piece> recv_pieces_;
-  std::vector<Lane> send_;
-  std::vector<Lane> recv_;
+  std::vector<Piece> send_pieces_;  // [W]
+  std::vector<Piece> recv_pieces_;  // [W]
+  PeerLanes lanes_;
+  std::vector<Lane> peers_sent_;  // the lanes that have come from peers, and where they go
+  std::vector<Lane> peers_recv_;
   std::vector<trace::Arrival> arrivals_;  // [W], where something is traced
   std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;

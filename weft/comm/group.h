@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,19 @@ struct Exchange {
   LaneReader read;               ///< called once, with what has arrived
   Arrivals* arrivals = nullptr;  ///< to be filled in before `read`; may be null
   Payload payload = Payload::kDistinct;
+
+  /// The ranks with a lane that is not silent, ascending, where the caller knows them: none need
+  /// look at the lanes of others, which are silent all the same.
+  std::optional<std::span<const int>> peers = std::nullopt;
+
+  /// Calls visit(rank) for the ranks whose lanes are to be looked at, in ascending order: `peers`
+  /// where they are known, otherwise all.
+  template <typename Visit>
+  void for_peers(const Visit& visit) const {
+    for (std::size_t i = 0; i < (peers ? peers->size() : send.size()); ++i) {
+      visit(peers ? static_cast<std::size_t>((*peers)[i]) : i);
+    }
+  }
 };
 
 /// One group of ranks. One thread at a time.
@@ -72,7 +86,8 @@ class Group {
 
   /// Sends send[p] to rank p and calls `read` with the lanes [W] that have come, of the sizes of
   /// `recv`: the sender's own memory where the group lends, recv[p] itself where it does not, and
-  /// always send[r] for the rank r itself. Blocks until `read` has returned here and all of this
+  /// always send[r] for the rank r itself. Where call.peers are known the lanes of others may be of
+  /// a call before. Blocks until `read` has returned here and all of this
   /// rank's memory may be reused. Checks that peers' stamps and sizes agree. An error (out of step,
   /// timeout, another rank's) is the whole world's: every rank throws the same. An exception of
   /// `read` ends this rank's exchange; where the group lends it is the world's error at once.

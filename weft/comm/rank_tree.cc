@@ -29,7 +29,7 @@ void Communicator::down_tree(
   }
   for (; span > 0; span /= kTreeFan) {
     const int within = place % (span * kTreeFan);
-    silence();
+    lanes_.clear();
     if (within == 0) {
       for (int i = 1; i < kTreeFan && place + i * span < size_; ++i) {
         send_to(rank_at(place + i * span), data, bytes);
@@ -37,7 +37,7 @@ void Communicator::down_tree(
     } else if (within % span == 0) {
       receive_from(rank_at(place - within), data, bytes);
     }
-    copy_directly(ctx, next_stamp(call.collective, bytes, call.arguments), send_, recv_);
+    copy_directly(ctx, next_stamp(call.collective, bytes, call.arguments), lanes_);
   }
 }
 
@@ -53,7 +53,7 @@ void Communicator::gather_along_tree(Context& ctx,
   for (int span = 1; span < size_; span *= kTreeFan) {
     const int within = rank_ % (span * kTreeFan);
     const auto ranks_from = [&](int first) { return std::min(span, size_ - first); };
-    silence();
+    lanes_.clear();
     if (within == 0) {
       for (int i = 1; i < kTreeFan && rank_ + i * span < size_; ++i) {
         const int from = rank_ + i * span;
@@ -62,7 +62,7 @@ void Communicator::gather_along_tree(Context& ctx,
     } else if (within % span == 0) {
       send_to(rank_ - within, mine, ranks_from(rank_) * bytes);
     }
-    copy_directly(ctx, next_stamp(call.collective, -1, call.arguments), send_, recv_);
+    copy_directly(ctx, next_stamp(call.collective, -1, call.arguments), lanes_);
   }
   down_tree(ctx, call, all.data(), static_cast<std::int64_t>(all.size()), 0);
 }
@@ -79,7 +79,7 @@ std::vector<std::byte> Communicator::merge_to_first(Context& ctx,
     std::array<std::int64_t, kTreeFan> lengths{};
     auto own_length = static_cast<std::int64_t>(own.size());
     int count = 1;
-    silence();
+    lanes_.clear();
     if (within == 0) {
       for (; count < kTreeFan && rank_ + count * span < size_; ++count) {
         receive_from(rank_ + count * span, &lengths[static_cast<std::size_t>(count)],
@@ -88,11 +88,10 @@ std::vector<std::byte> Communicator::merge_to_first(Context& ctx,
     } else if (sends) {
       send_to(rank_ - within, &own_length, sizeof own_length);
     }
-    copy_directly(ctx, next_stamp(Collective::kMerge, sizeof own_length, kOfAnyLength), send_,
-                  recv_);
+    copy_directly(ctx, next_stamp(Collective::kMerge, sizeof own_length, kOfAnyLength), lanes_);
     const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     others.resize(static_cast<std::size_t>(total));
-    silence();
+    lanes_.clear();
     std::byte* next = others.data();
     for (int i = 1; i < count; ++i) {
       const std::int64_t length = lengths[static_cast<std::size_t>(i)];
@@ -102,7 +101,7 @@ std::vector<std::byte> Communicator::merge_to_first(Context& ctx,
     if (sends) {
       send_to(rank_ - within, own.data(), own_length);
     }
-    copy_directly(ctx, next_stamp(Collective::kMerge, -1, kOfAnyLength), send_, recv_);
+    copy_directly(ctx, next_stamp(Collective::kMerge, -1, kOfAnyLength), lanes_);
     std::span<const std::byte> rest(others);
     for (int i = 1; i < count; ++i) {
       const auto length = static_cast<std::size_t>(lengths[static_cast<std::size_t>(i)]);
@@ -146,11 +145,12 @@ void Communicator::merge(Context& ctx, std::span<std::byte> block, BlockMerger m
     down_tree(ctx, call, block.data(), bytes, 0);
     return;
   }
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     send_to(p, block.data(), bytes);
     receive_from(p, all + p * bytes, bytes);
   }
-  copy(ctx, next_stamp(Collective::kMerge, bytes, 0), send_, recv_, Payload::kSame);
+  copy(ctx, next_stamp(Collective::kMerge, bytes, 0), lanes_, Payload::kSame);
   combine(size_);
   std::memcpy(block.data(), all, block.size());
 }

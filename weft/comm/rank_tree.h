@@ -30,7 +30,7 @@ void Communicator::up_tree(Context& ctx,
   for (int span = 1; span < size_; span *= kTreeFan) {
     const int within = rank_ % (span * kTreeFan);
     int count = 1;
-    silence();
+    lanes_.clear();
     if (within == 0) {
       for (; count < kTreeFan && rank_ + count * span < size_; ++count) {
         receive_from(rank_ + count * span, blocks + count * bytes, bytes);
@@ -38,7 +38,7 @@ void Communicator::up_tree(Context& ctx,
     } else if (within % span == 0) {
       send_to(rank_ - within, blocks, bytes);
     }
-    copy_directly(ctx, next_stamp(call.collective, bytes, call.arguments), send_, recv_);
+    copy_directly(ctx, next_stamp(call.collective, bytes, call.arguments), lanes_);
     if (count > 1) {
       combine(count);
     }

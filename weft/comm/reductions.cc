@@ -49,6 +49,7 @@ template <typename T>
 void Communicator::reduce_slices(Context& ctx, const T* data, T* rows, const Reduction& reduction) {
   const auto unit = static_cast<std::int64_t>(sizeof(T));
   const Range own = piece(reduction.count, size_, rank_);
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     const Range slice = piece(reduction.count, size_, p);
     send_to(p, data + slice.begin, slice.size() * unit);
@@ -57,7 +58,7 @@ void Communicator::reduce_slices(Context& ctx, const T* data, T* rows, const Red
   copy(ctx,
        next_stamp(reduction.collective, reduction.count * unit,
                   hash_type(type_name<T>(), reduction.op)),
-       send_, recv_, Payload::kDistinct);
+       lanes_, Payload::kDistinct);
   reduce_rows(ctx.pool, rows, size_, own.size(), reduction.op);
 }
 
@@ -77,12 +78,12 @@ void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, Red
   }
   if (count * unit <= kSmallAllReduce) {
     T* const rows = reinterpret_cast<T*>(scratch(size_ * count * unit));
+    lanes_.clear();
     for (int p = 0; p < size_; ++p) {
       send_to(p, data, count * unit);
       receive_from(p, rows + p * count, count * unit);
     }
-    copy(ctx, next_stamp(call.collective, count * unit, call.arguments), send_, recv_,
-         Payload::kSame);
+    copy(ctx, next_stamp(call.collective, count * unit, call.arguments), lanes_, Payload::kSame);
     reduce_rows(ctx.pool, rows, size_, count, op);
     std::copy_n(rows, count, data);
     return;
@@ -91,13 +92,13 @@ void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, Red
   T* const rows = reinterpret_cast<T*>(scratch(size_ * own.size() * unit));
   reduce_slices(ctx, data, rows, {Collective::kAllReduce, count, op});
   std::copy_n(rows, own.size(), data + own.begin);
+  lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     const Range slice = piece(count, size_, p);
     send_to(p, data + own.begin, own.size() * unit);
     receive_from(p, data + slice.begin, slice.size() * unit);
   }
-  copy(ctx, next_stamp(call.collective, count * unit, call.arguments), send_, recv_,
-       Payload::kSame);
+  copy(ctx, next_stamp(call.collective, count * unit, call.arguments), lanes_, Payload::kSame);
 }
 
 template <typename T>

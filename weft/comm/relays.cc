@@ -14,7 +14,6 @@ namespace weft::comm {
 namespace {
 
 constexpr std::int64_t kSilent = -1;  // the size of a silent lane
-constexpr Lane kSilentLane = {.pieces = {}, .silent = true};
 
 std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
@@ -70,8 +69,7 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
       out_(at(layout_.hosts())),
       in_(at(layout_.ranks())),
       arrived_(at(layout_.ranks())),
-      cross_send_(at(layout_.ranks()), kSilentLane),
-      cross_recv_(at(layout_.ranks()), kSilentLane) {
+      crossing_lanes_(at(layout_.ranks())) {
   list_crossings();
   messages_.resize(2 * crossings_.size());
 }
@@ -313,14 +311,15 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
 void Relays::cross(const Context& ctx, const Exchange& call) {
   const auto lane_of = [](const Message& message, Piece& piece) {
     piece = {message.place(), message.bytes()};
-    return message.is_silent() ? kSilentLane : Lane{.pieces = {&piece, 1}, .silent = false};
+    return Lane{.pieces = {&piece, 1}, .silent = message.is_silent()};
   };
+  crossing_lanes_.clear();
   for (std::size_t c = 0; c < crossings_.size(); ++c) {
     const auto& [host, relay, out, in] = crossings_[c];
-    cross_send_[at(relay)] = lane_of(out, messages_[2 * c]);
-    cross_recv_[at(relay)] = lane_of(in, messages_[2 * c + 1]);
+    crossing_lanes_.send_to(relay, lane_of(out, messages_[2 * c]));
+    crossing_lanes_.receive_from(relay, lane_of(in, messages_[2 * c + 1]));
   }
-  all_.copy_directly(ctx, call.stamp, cross_send_, cross_recv_);
+  all_.copy_directly(ctx, call.stamp, crossing_lanes_);
   for (const Crossing& crossing : crossings_) {
     const std::uint64_t expected = crossing.in.check_word();
     if (!crossing.in.is_silent() &&

@@ -26,6 +26,7 @@
 #include "weft/comm/collective.h"
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
+#include "weft/comm/peer_lanes.h"
 #include "weft/comm/piece_list.h"
 #include "weft/layout/relays.h"
 #include "weft/tensor/device.h"
@@ -147,8 +148,7 @@ class Relays {
   std::vector<Piece> in_;                  ///< [W] where the lanes from other hosts' ranks come to
   std::vector<Lane> arrived_;              ///< [W]
   std::vector<Piece> messages_;            ///< that cross, two of each crossing
-  std::vector<Lane> cross_send_;           ///< [W] silent but to the relays of crossings_
-  std::vector<Lane> cross_recv_;           ///< [W] and from them
+  PeerLanes crossing_lanes_;               ///< to and from the relays of crossings_
   LaneList send_, recv_;
   std::vector<LaneRun> packed_;
   std::vector<Copy> copies_;

@@ -313,6 +313,23 @@ std::vector<int> LocalWorld::wait_for_ranks(int started, double seconds) {
 
 namespace {
 
+/// Nothing would be sent on a lane in use of a rank that the caller has not listed, if messages
+/// were. Here all lanes are seen, so that tests over threads find it.
+void check_peers(std::string_view group, const Exchange& call) {
+  if (!call.peers) {
+    return;
+  }
+  std::size_t seen = 0;
+  call.for_peers([&](std::size_t p) { seen += call.send[p].silent ? 0 : 1; });
+  call.for_peers([&](std::size_t p) { seen += call.recv[p].silent ? 0 : 1; });
+  const auto is_used = [](const Lane& lane) { return !lane.silent; };
+  const auto used = std::count_if(call.send.begin(), call.send.end(), is_used) +
+                    std::count_if(call.recv.begin(), call.recv.end(), is_used);
+  WEFT_CHECK(static_cast<std::ptrdiff_t>(seen) == used,
+             "{}: {} lanes are in use, {} of them with the peers that are listed",
+             describe(call.stamp, group), used, seen);
+}
+
 class LocalGroup final : public Group {
  public:
   LocalGroup(std::shared_ptr<LocalWorld> world, std::shared_ptr<Board> board, int rank)
@@ -333,6 +350,7 @@ class LocalGroup final : public Group {
   [[nodiscard]] bool lends() const override { return true; }
 
   void exchange(const Exchange& call) override {
+    check_peers(name(), call);
     if (size() == 1) {
       world_->check();
       check_own_lane(name(), call.stamp, call.send[0], call.recv[0]);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "weft/base/error.h"
@@ -23,8 +24,9 @@ struct ExchangeCall {
   Stamp stamp;
   std::span<const Lane> send;
   std::span<const Lane> recv;
-  ThreadPool* pool = nullptr;    ///< for packing; may be null
-  Arrivals* arrivals = nullptr;  ///< may be null
+  ThreadPool* pool = nullptr;                                ///< for packing; may be null
+  Arrivals* arrivals = nullptr;                              ///< may be null
+  std::optional<std::span<const int>> peers = std::nullopt;  ///< as Exchange::peers
 };
 
 /// Where a group's exchanges take place, one at a time. Holds the buffers of

@@ -63,9 +63,11 @@ class MpiGroup final : public Group {
                           .send = call.send,
                           .recv = call.recv,
                           .pool = call.pool,
-                          .arrivals = call.arrivals});
+                          .arrivals = call.arrivals,
+                          .peers = call.peers});
     }
-    arrived_.assign(call.recv.begin(), call.recv.end());
+    arrived_.resize(call.recv.size());
+    call.for_peers([&](std::size_t p) { arrived_[p] = call.recv[p]; });
     arrived_[self] = call.send[self];
     call.read(arrived_);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/hash.h"
@@ -72,17 +73,32 @@ void Transfer::cut_lane(const Lane& lane, std::vector<Stretch>& stretches) {
   }
 }
 
-/// Lists the lanes of a direction that are not silent, and gives them their memory. Those to send
-/// begin with the next rank, so that not all send to rank 0 first.
+/// From the next rank on, so that not all send to rank 0 first.
+void Transfer::list_peers() {
+  peers_.clear();
+  if (call_.peers) {
+    peers_.assign(call_.peers->begin(), call_.peers->end());
+  } else {
+    peers_.resize(call_.send.size());
+    std::iota(peers_.begin(), peers_.end(), 0);
+  }
+  const auto next = std::upper_bound(peers_.begin(), peers_.end(), call_.self);
+  std::rotate(peers_.begin(), next, peers_.end());
+  if (!peers_.empty() && peers_.back() == call_.self) {
+    peers_.pop_back();
+  }
+}
+
+/// Lists the lanes of a direction that are not silent, and gives them their memory. What is sent to
+/// the next rank first is expected from the one before first.
 void Transfer::use_lanes(std::span<const Lane> lanes, Kind kind) {
   Side& side = side_of(kind);
   side.lanes.clear();
   side.stretches.clear();
   std::int64_t slots = 0;
   std::int64_t buffered = 0;
-  const int ranks = static_cast<int>(lanes.size());
-  for (int i = 1; i < ranks; ++i) {
-    const int peer = (call_.self + (is_receive(kind) ? ranks - i : i)) % ranks;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const int peer = is_receive(kind) ? peers_[peers_.size() - 1 - i] : peers_[i];
     const Lane& lane = lanes[static_cast<std::size_t>(peer)];
     if (lane.silent) {
       continue;
@@ -112,7 +128,7 @@ void Transfer::use_lanes(std::span<const Lane> lanes, Kind kind) {
 
 /// Tells each lane which is that of the same peer in the other direction.
 void Transfer::pair_lanes() {
-  out_lane_of_.assign(call_.send.size(), -1);
+  out_lane_of_.resize(call_.send.size(), -1);
   for (std::size_t i = 0; i < out_.lanes.size(); ++i) {
     out_lane_of_[static_cast<std::size_t>(out_.lanes[i].peer)] = static_cast<std::int64_t>(i);
   }
@@ -122,6 +138,9 @@ void Transfer::pair_lanes() {
     if (in.opposite >= 0) {
       out_.lanes[static_cast<std::size_t>(in.opposite)].opposite = static_cast<std::int64_t>(i);
     }
+  }
+  for (const UsedLane& out : out_.lanes) {
+    out_lane_of_[static_cast<std::size_t>(out.peer)] = -1;
   }
 }
 
@@ -165,6 +184,7 @@ void Transfer::add_buffer_copies(const Side& side, Kind kind) {
 void Transfer::prepare(const ExchangeCall& call) {
   call_ = call;
   cancelled_ = false;
+  list_peers();
   use_lanes(call.send, Kind::kHeaderOut);
   use_lanes(call.recv, Kind::kHeaderIn);
   pair_lanes();

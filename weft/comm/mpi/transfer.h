@@ -145,6 +145,7 @@ class Transfer {
 
   [[nodiscard]] bool is_short(std::int64_t bytes) const { return bytes <= inline_bytes_; }
 
+  void list_peers();
   void use_lanes(std::span<const Lane> lanes, Kind kind);
   void pair_lanes();
   static void cut_lane(const Lane& lane, std::vector<Stretch>& stretches);
@@ -175,7 +176,8 @@ class Transfer {
   ExchangeCall call_;
   Side out_;
   Side in_;
-  std::vector<std::int64_t> out_lane_of_;  ///< [W] scratch: of each peer
+  std::vector<int> peers_;                 ///< whose lanes are looked at, from the next rank on
+  std::vector<std::int64_t> out_lane_of_;  ///< [W] scratch: of each peer; -1 between calls
   std::vector<Copy> copies_;
   std::vector<MPI_Request> mpi_requests_;  ///< under way
   std::vector<Request> requests_;          ///< beside mpi_requests_

@@ -1,0 +1,169 @@
+// Calls that go along a tree, or through relays, list the ranks with which they have anything to
+// do, so that a rank of thousands looks at a handful of lanes.
+
+#include "weft/comm/peer_lanes.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/forwarding_group.h"
+#include "weft/base/error.h"
+#include "weft/comm/clock.h"
+#include "weft/comm/communicator.h"
+#include "weft/comm/local/board.h"
+#include "weft/comm/local/local.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr int kMany = 64;          // two levels of a tree
+constexpr std::size_t kOther = 7;  // ranks below a node of it
+
+std::vector<int> listed(const PeerLanes& lanes) {
+  return {lanes.peers().begin(), lanes.peers().end()};
+}
+
+TEST(PeerLanes, ListThoseInUseInOrderOnce) {
+  PeerLanes lanes(6);
+  const Piece piece{nullptr, 0};
+  const Lane used{.pieces = {&piece, 1}, .silent = false};
+  lanes.send_to(4, used);
+  lanes.receive_from(4, used);
+  lanes.receive_from(1, used);
+  lanes.send_to(5, used);
+  lanes.send_to(1, used);
+  lanes.send_to(2, {.pieces = {&piece, 1}, .silent = true});
+  EXPECT_EQ(listed(lanes), (std::vector<int>{1, 4, 5}));
+  const std::vector<bool> sent{false, true, false, false, true, true};
+  const std::vector<bool> received{false, true, false, false, true, false};
+  for (std::size_t p = 0; p < sent.size(); ++p) {
+    EXPECT_EQ(!lanes.send()[p].silent, sent[p]) << p;
+    EXPECT_EQ(!lanes.recv()[p].silent, received[p]) << p;
+  }
+  lanes.clear();
+  EXPECT_TRUE(lanes.peers().empty());
+  for (std::size_t p = 0; p < sent.size(); ++p) {
+    EXPECT_TRUE(lanes.send()[p].silent && lanes.recv()[p].silent) << p;
+  }
+}
+
+/// Notes how many peers the exchanges of a group list, of hosts of eight ranks.
+class ListingGroup final : public testing::ForwardingGroup<Communicator> {
+ public:
+  ListingGroup(std::unique_ptr<Communicator> under, std::vector<std::size_t>& peers)
+      : ForwardingGroup(std::move(under)), peers_(peers) {}
+
+  [[nodiscard]] int host(int rank) const override { return rank / 8; }
+
+  void exchange(const Exchange& call) override {
+    peers_.push_back(call.peers ? call.peers->size() : call.send.size());
+    Context ctx;
+    under().exchange_lent(ctx, call.send, call.recv, call.read);
+  }
+
+  std::int64_t propose_token() override { return 0; }
+
+  std::unique_ptr<Group> make_group(const SubgroupOptions& options) override {
+    int key = 0;
+    while (options.members[static_cast<std::size_t>(key)] != rank()) {
+      ++key;
+    }
+    return std::make_unique<ListingGroup>(
+        under().split(static_cast<int>(options.color), key, "subgroup"), peers_);
+  }
+
+  [[nodiscard]] ActivityLog& activity() override { return activity_; }
+
+ private:
+  std::vector<std::size_t>& peers_;
+  ActivityLog activity_;
+};
+
+TEST(PeerLanes, CallsAlongATreeListAHandful) {
+  using Call = std::function<void(Communicator&, Context&)>;
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"broadcast",
+       [](Communicator& comm, Context& ctx) {
+         std::int64_t value = comm.rank();
+         comm.broadcast(ctx, &value, sizeof value, 11);
+         EXPECT_EQ(value, 11);
+       }},
+      {"barrier", [](Communicator& comm, Context& ctx) { comm.barrier(ctx); }},
+      {"all_reduce",
+       [](Communicator& comm, Context& ctx) {
+         std::int64_t value = comm.rank();
+         comm.all_reduce(ctx, &value, 1);
+         EXPECT_EQ(value, std::int64_t{kMany} * (kMany - 1) / 2);
+       }},
+      {"merge_to_first",
+       [](Communicator& comm, Context& ctx) {
+         const auto all = comm.merge_to_first(
+             ctx, std::vector<std::byte>(1),
+             [](std::vector<std::byte>& block, std::span<const std::byte> later) {
+               block.insert(block.end(), later.begin(), later.end());
+             });
+         EXPECT_TRUE(comm.rank() > 0 || all.size() == kMany);
+       }},
+      {"split", [](Communicator& comm, Context&) { comm.split(-1, 0, "none"); }},
+      {"clock_offset", [](Communicator& comm, Context& ctx) { clock_offset(comm, ctx, 2); }},
+  };
+  run_local(kMany, {}, [&](Communicator& world) {
+    for (const auto& [name, call] : calls) {
+      std::vector<std::size_t> peers;
+      Communicator comm(std::make_unique<ListingGroup>(world.duplicate("listing"), peers));
+      Context ctx;
+      call(comm, ctx);
+      EXPECT_FALSE(peers.empty()) << name;
+      for (const std::size_t count : peers) {
+        EXPECT_LE(count, kOther) << name << ", rank " << comm.rank();
+      }
+    }
+  });
+}
+
+TEST(PeerLanes, MessagesBetweenHostsListTheRelays) {
+  run_local(kMany, {}, [](Communicator& world) {
+    std::vector<std::size_t> peers;
+    Communicator flat(std::make_unique<ListingGroup>(world.duplicate("listing"), peers));
+    const auto comm = flat.duplicate("relayed", Form::kHierarchical);
+    peers.clear();
+    Context ctx;
+    std::vector<std::int64_t> sent(kMany, world.rank());
+    std::vector<std::int64_t> received(kMany);
+    comm->all_to_all(ctx, sent.data(), received.data(), sizeof(std::int64_t));
+    for (int p = 0; p < kMany; ++p) {
+      EXPECT_EQ(received[static_cast<std::size_t>(p)], p);
+    }
+    for (const std::size_t count : peers) {
+      EXPECT_LE(count, 8) << world.rank();  // seven other hosts, or the eight ranks of this one
+    }
+    EXPECT_EQ(peers.size(), 4) << "sizes, gather, cross and scatter";
+  });
+}
+
+// What a list leaves out no backend that sends messages would send, and its receiver would wait.
+TEST(PeerLanes, ALaneInUseThatIsNotListedIsRefused) {
+  const auto world =
+      std::make_shared<LocalWorld>(1, 5.0, std::make_shared<ActivityLog>(), std::vector<int>());
+  const auto group = make_local_group(world, world->make_board("world", {0}), 0);
+  const Piece piece{nullptr, 0};
+  const Lane used{.pieces = {&piece, 1}, .silent = false};
+  const auto exchange = [&](const std::vector<int>& peers) {
+    const auto read = [](std::span<const Lane>) {};
+    group->exchange(
+        {.stamp = {}, .send = {&used, 1}, .recv = {&used, 1}, .read = read, .peers = peers});
+  };
+  EXPECT_NO_THROW(exchange({0}));
+  EXPECT_THROW(exchange({}), Error);
+}
+
+}  // namespace
+}  // namespace weft::comm
