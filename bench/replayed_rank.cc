@@ -193,16 +193,12 @@ void ReplayedGroup::exchange(const Exchange& call) {
          comm::describe(call.stamp, name()));
   }
   const std::span<const Lane> taped_lanes = tape_.exchanges[exchanges_++]->lanes();
-  for (std::size_t p = 0; p < arrived_.size(); ++p) {
+  call.for_peers([&](std::size_t p) {
     const Lane& from = taped_lanes[p];
     const Lane& to = call.recv[p];
-    if (p == at(rank())) {
-      arrived_[p] = call.send[p];
-      continue;
-    }
     arrived_[p] = tape_.lends ? from : to;
-    if (from.silent && to.silent) {
-      continue;
+    if (p == at(rank()) || (from.silent && to.silent)) {
+      return;
     }
     if (from.silent != to.silent || !comm::same_pieces(from, to)) {
       fail(ErrorCode::kComm,
@@ -213,7 +209,8 @@ void ReplayedGroup::exchange(const Exchange& call) {
     if (!tape_.lends) {
       comm::copy_lanes(nullptr, {&from, 1}, {&to, 1}, 0, copies_);
     }
-  }
+  });
+  arrived_[at(rank())] = call.send[at(rank())];
   time_.add(thread_ns() - begin);
   call.read(arrived_);
 }
