@@ -192,7 +192,9 @@ void ReplayedGroup::exchange(const Exchange& call) {
     fail(ErrorCode::kComm, "group '{}': {} is not on the tape", name(),
          comm::describe(call.stamp, name()));
   }
-  const std::span<const Lane> taped_lanes = tape_.exchanges[exchanges_++]->lanes();
+  const TapedExchange& taped = *tape_.exchanges[exchanges_++];
+  const std::span<const Lane> taped_lanes = taped.lanes();
+  std::int64_t given = 0;  // lanes
   call.for_peers([&](std::size_t p) {
     const Lane& from = taped_lanes[p];
     const Lane& to = call.recv[p];
@@ -200,6 +202,7 @@ void ReplayedGroup::exchange(const Exchange& call) {
     if (p == at(rank()) || (from.silent && to.silent)) {
       return;
     }
+    ++given;
     if (from.silent != to.silent || !comm::same_pieces(from, to)) {
       fail(ErrorCode::kComm,
            "{}: {} bytes in {} pieces from rank {} are on the tape, {} in {} are expected",
@@ -210,6 +213,10 @@ void ReplayedGroup::exchange(const Exchange& call) {
       comm::copy_lanes(nullptr, {&from, 1}, {&to, 1}, 0, copies_);
     }
   });
+  if (given != taped.in_use()) {
+    fail(ErrorCode::kComm, "{}: {} lanes are on the tape, {} of them of ranks that are expected",
+         comm::describe(call.stamp, name()), taped.in_use(), given);
+  }
   arrived_[at(rank())] = call.send[at(rank())];
   time_.add(thread_ns() - begin);
   call.read(arrived_);
@@ -228,6 +235,7 @@ TapedExchange::TapedExchange(const comm::Stamp& stamp,
     if (p == self || lanes[p].silent) {
       continue;
     }
+    ++in_use_;
     for (const Piece& piece : lanes[p].pieces) {
       extents.push_back(extent_of(piece));
     }

@@ -35,12 +35,16 @@ class TapedExchange {
 
   [[nodiscard]] std::span<const comm::Lane> lanes() const { return lanes_; }
 
+  /// Returns how many of these are not silent.
+  [[nodiscard]] std::int64_t in_use() const { return in_use_; }
+
  private:
   comm::Stamp stamp_;
   std::vector<std::byte> bytes_;
   std::vector<std::vector<std::int32_t>> rows_;  ///< of pieces that have any
   std::vector<comm::Piece> pieces_;
   std::vector<comm::Lane> lanes_;  ///< [W]
+  std::int64_t in_use_ = 0;
 };
 
 /// GroupTape keeps, in memory, what arrived at a rank in a group and in those that were made of it.

@@ -35,12 +35,7 @@ class FailingGroup final : public ForwardingGroup<Communicator> {
   std::int64_t propose_token() override { return 0; }
 
   std::unique_ptr<Group> make_group(const SubgroupOptions& options) override {
-    int key = 0;
-    while (options.members[static_cast<std::size_t>(key)] != rank()) {
-      ++key;
-    }
-    return std::make_unique<FailingGroup>(
-        under().split(static_cast<int>(options.color), key, "subgroup"), failure_);
+    return std::make_unique<FailingGroup>(split(options), failure_);
   }
 
   [[nodiscard]] ActivityLog& activity() override { return activity_; }

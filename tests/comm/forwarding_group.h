@@ -1,8 +1,10 @@
 /// ForwardingGroup: a group that does what another one does, but for what a test overrides.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "weft/comm/communicator.h"
@@ -39,6 +41,15 @@ class ForwardingGroup : public Group {
 
  protected:
   [[nodiscard]] Under& under() { return *under_; }
+
+  /// Makes of a Communicator what is below a new group.
+  [[nodiscard]] std::unique_ptr<Communicator> split(const SubgroupOptions& options)
+    requires std::is_same_v<Under, Communicator>
+  {
+    const auto place = std::find(options.members.begin(), options.members.end(), rank());
+    return under_->split(static_cast<int>(options.color),
+                         static_cast<int>(place - options.members.begin()), "subgroup");
+  }
 
  private:
   std::unique_ptr<Under> under_;

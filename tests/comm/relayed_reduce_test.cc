@@ -42,10 +42,7 @@ class CopyingGroup final : public testing::ForwardingGroup<Communicator> {
   std::int64_t propose_token() override { return 0; }
 
   std::unique_ptr<Group> make_group(const SubgroupOptions& options) override {
-    const auto self = std::find(options.members.begin(), options.members.end(), rank());
-    const auto key = static_cast<int>(self - options.members.begin());
-    return std::make_unique<CopyingGroup>(
-        under().split(static_cast<int>(options.color), key, "subgroup"));
+    return std::make_unique<CopyingGroup>(split(options));
   }
 
   [[nodiscard]] ActivityLog& activity() override { return activity_; }

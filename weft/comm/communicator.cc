@@ -84,7 +84,8 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
   trace::Collective moved{.group = &name(), .sequence = call.stamp.sequence, .ranks = size_};
   Arrivals arrivals{.last_ns = span.begin_ns, .peers = {}};
   if (traced) {
-    arrivals_.assign(call.send.size(), trace::Arrival{});
+    arrivals_.resize(call.send.size());
+    call.for_peers([&](std::size_t p) { arrivals_[p] = {}; });
     arrivals.peers = arrivals_;
     call.arrivals = &arrivals;
   }
@@ -117,9 +118,13 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
   if (traced) {
     span.end_ns = trace::now_ns();
     moved.arrived_ns = arrivals.last_ns;
-    const auto none = std::remove_if(arrivals_.begin(), arrivals_.end(),
-                                     [](const trace::Arrival& one) { return one.bytes == 0; });
-    ctx.track->add(span, moved, {arrivals_.begin(), none});
+    std::size_t seen = 0;
+    call.for_peers([&](std::size_t p) {
+      if (arrivals_[p].bytes > 0) {
+        arrivals_[seen++] = arrivals_[p];  // never behind p
+      }
+    });
+    ctx.track->add(span, moved, std::span(arrivals_).first(seen));
   }
 }
 
@@ -145,6 +150,7 @@ void Communicator::copy(const Context& ctx,
             .payload = payload});
 }
 
+/// Relays look at all lanes, so that the list is of no use to them.
 void Communicator::copy(const Context& ctx,
                         const Stamp& stamp,
                         const PeerLanes& lanes,
@@ -163,16 +169,16 @@ void Communicator::copy_directly(const Context& ctx,
 void Communicator::copy_directly(const Context& ctx, const Stamp& stamp, const PeerLanes& lanes) {
   const std::span<const int> peers = lanes.peers();
   const auto read = [&](std::span<const Lane> arrived) {
-    peers_sent_.clear();
-    peers_recv_.clear();
+    arrived_of_peers_.clear();
+    recv_of_peers_.clear();
     for (const int p : peers) {
-      peers_sent_.push_back(arrived[static_cast<std::size_t>(p)]);
-      peers_recv_.push_back(lanes.recv()[static_cast<std::size_t>(p)]);
+      arrived_of_peers_.push_back(arrived[static_cast<std::size_t>(p)]);
+      recv_of_peers_.push_back(lanes.recv()[static_cast<std::size_t>(p)]);
     }
-    const auto behind = std::upper_bound(peers.begin(), peers.end(), rank_);
-    const auto first =
-        behind == peers.end() ? std::size_t{0} : static_cast<std::size_t>(behind - peers.begin());
-    copy_lanes(ctx.pool, peers_sent_, peers_recv_, first, copies_);
+    // As copy_arrived(): from this rank on.
+    const auto first = std::lower_bound(peers.begin(), peers.end(), rank_);
+    copy_lanes(ctx.pool, arrived_of_peers_, recv_of_peers_,
+               first == peers.end() ? 0 : static_cast<std::size_t>(first - peers.begin()), copies_);
   };
   run_directly(ctx, {.stamp = stamp,
                      .send = lanes.send(),

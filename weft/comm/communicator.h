@@ -129,7 +129,7 @@ class Communicator {
   /// exchange() from every rank to every rank, whatever the form.
   void exchange_directly(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
 
-  /// The same, at a cost of the lanes that are not silent.
+  /// As above, at the cost of the lanes in use instead of O(W).
   void exchange_directly(Context& ctx, const PeerLanes& lanes);
 
   /// Whether exchange_lent() shows the senders' own memory. Equal on all ranks.
@@ -323,8 +323,8 @@ class Communicator {
   std::vector<Piece> send_pieces_;  // [W]
   std::vector<Piece> recv_pieces_;  // [W]
   PeerLanes lanes_;
-  std::vector<Lane> peers_sent_;  // the lanes that have come from peers, and where they go
-  std::vector<Lane> peers_recv_;
+  std::vector<Lane> arrived_of_peers_;    // of a call that lists its peers, theirs alone
+  std::vector<Lane> recv_of_peers_;       // where these go
   std::vector<trace::Arrival> arrivals_;  // [W], where something is traced
   std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;

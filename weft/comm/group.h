@@ -2,6 +2,7 @@
 /// Programs use Communicator; only backends and their tests include this file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,8 +52,9 @@ struct Exchange {
   Arrivals* arrivals = nullptr;  ///< to be filled in before `read`; may be null
   Payload payload = Payload::kDistinct;
 
-  /// The ranks with a lane that is not silent, ascending, where the caller knows them: none need
-  /// look at the lanes of others, which are silent all the same.
+  /// The ranks with a lane that is not silent, ascending and each once, where the caller knows
+  /// them. The lanes of other ranks are silent in both directions, and no backend need look at
+  /// them.
   std::optional<std::span<const int>> peers = std::nullopt;
 
   /// Calls visit(rank) for the ranks whose lanes are to be looked at, in ascending order: `peers`
@@ -86,11 +88,12 @@ class Group {
 
   /// Sends send[p] to rank p and calls `read` with the lanes [W] that have come, of the sizes of
   /// `recv`: the sender's own memory where the group lends, recv[p] itself where it does not, and
-  /// always send[r] for the rank r itself. Where call.peers are known the lanes of others may be of
-  /// a call before. Blocks until `read` has returned here and all of this
-  /// rank's memory may be reused. Checks that peers' stamps and sizes agree. An error (out of step,
-  /// timeout, another rank's) is the whole world's: every rank throws the same. An exception of
-  /// `read` ends this rank's exchange; where the group lends it is the world's error at once.
+  /// always send[r] for the rank r itself. Where call.peers are known, `read` looks at their lanes
+  /// alone: those of others may point to memory that is gone. Blocks until `read` has returned here
+  /// and all of this rank's memory may be reused. Checks that peers' stamps and sizes agree. An
+  /// error (out of step, timeout, another rank's) is the whole world's: every rank throws the same.
+  /// An exception of `read` ends this rank's exchange; where the group lends it is the world's
+  /// error at once.
   virtual void exchange(const Exchange& call) = 0;
 
   /// A number for agreeing on the identity of a new group.

@@ -10,9 +10,8 @@
 
 namespace weft::comm {
 
-/// Lanes to and from the ranks of a group, of which it knows those that are not silent. What is
-/// reused from call to call costs what is in use, not what the group has of ranks: along a tree
-/// that is a handful of some thousands.
+/// Lanes to and from the ranks of a group, with a list of those that are not silent. Setting and
+/// clearing cost the lanes in use, not W: along a tree a rank has a handful, of some thousands.
 class PeerLanes {
  public:
   explicit PeerLanes(std::size_t ranks) : send_(ranks, kSilent), recv_(ranks, kSilent) {}
@@ -25,9 +24,11 @@ class PeerLanes {
     peers_.clear();
   }
 
-  /// Gives the lane to a rank, and that from it, of which neither has one yet. Cheap where ranks
-  /// ascend.
+  /// Sets the lane to `rank`, which has had none since clear(). A silent one changes nothing. O(1)
+  /// where ranks ascend.
   void send_to(int rank, const Lane& lane) { add(rank, lane, send_); }
+
+  /// Sets the lane from `rank`, likewise.
 
   void receive_from(int rank, const Lane& lane) { add(rank, lane, recv_); }
 
@@ -45,7 +46,6 @@ class PeerLanes {
     if (lane.silent) {
       return;
     }
-    lanes[static_cast<std::size_t>(rank)] = lane;
     if (peers_.empty() || peers_.back() < rank) {
       peers_.push_back(rank);
     } else if (peers_.back() > rank) {
@@ -54,6 +54,7 @@ class PeerLanes {
         peers_.insert(place, rank);
       }
     }
+    lanes[static_cast<std::size_t>(rank)] = lane;
   }
 
   std::vector<Lane> send_, recv_;  // [W]

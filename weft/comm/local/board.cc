@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <exception>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #include "weft/comm/messages.h"
@@ -313,12 +316,16 @@ std::vector<int> LocalWorld::wait_for_ranks(int started, double seconds) {
 
 namespace {
 
-/// Nothing would be sent on a lane in use of a rank that the caller has not listed, if messages
-/// were. Here all lanes are seen, so that tests over threads find it.
+/// A backend that sends messages would leave out a lane whose rank is not listed, and its receiver
+/// would wait. This one sees all lanes, so that tests over threads find such a list.
 void check_peers(std::string_view group, const Exchange& call) {
   if (!call.peers) {
     return;
   }
+  const auto none =
+      std::adjacent_find(call.peers->begin(), call.peers->end(), std::greater_equal<>());
+  WEFT_CHECK(none == call.peers->end(), "{}: the peers that are listed do not ascend",
+             describe(call.stamp, group));
   std::size_t seen = 0;
   call.for_peers([&](std::size_t p) { seen += call.send[p].silent ? 0 : 1; });
   call.for_peers([&](std::size_t p) { seen += call.recv[p].silent ? 0 : 1; });

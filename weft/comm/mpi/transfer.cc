@@ -73,7 +73,7 @@ void Transfer::cut_lane(const Lane& lane, std::vector<Stretch>& stretches) {
   }
 }
 
-/// From the next rank on, so that not all send to rank 0 first.
+/// Lists the peers from the next rank on, so that not all ranks send to rank 0 first.
 void Transfer::list_peers() {
   peers_.clear();
   if (call_.peers) {
@@ -89,8 +89,8 @@ void Transfer::list_peers() {
   }
 }
 
-/// Lists the lanes of a direction that are not silent, and gives them their memory. What is sent to
-/// the next rank first is expected from the one before first.
+/// Lists the lanes of a direction that are not silent, and gives them their memory. Sends
+/// begin with the next rank, and receives with the one before.
 void Transfer::use_lanes(std::span<const Lane> lanes, Kind kind) {
   Side& side = side_of(kind);
   side.lanes.clear();
