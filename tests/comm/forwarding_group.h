@@ -42,7 +42,7 @@ class ForwardingGroup : public Group {
  protected:
   [[nodiscard]] Under& under() { return *under_; }
 
-  /// Makes of a Communicator what is below a new group.
+  /// Returns the communicator that forwards for a new group of these members.
   [[nodiscard]] std::unique_ptr<Communicator> split(const SubgroupOptions& options)
     requires std::is_same_v<Under, Communicator>
   {

@@ -66,7 +66,7 @@ class ListingGroup final : public testing::ForwardingGroup<Communicator> {
 
   void exchange(const Exchange& call) override {
     peers_.push_back(call.peers ? call.peers->size() : call.send.size());
-    // What a backend shows of others than the peers is of another call.
+    // A backend may show lanes of an earlier call for ranks that are not peers.
     const Piece gone{nullptr, 1};
     std::vector<Lane> shown(call.send.size(), Lane{.pieces = {&gone, 1}, .silent = false});
     Context ctx;

@@ -175,7 +175,7 @@ void Communicator::copy_directly(const Context& ctx, const Stamp& stamp, const P
       arrived_of_peers_.push_back(arrived[static_cast<std::size_t>(p)]);
       recv_of_peers_.push_back(lanes.recv()[static_cast<std::size_t>(p)]);
     }
-    // As copy_arrived(): from this rank on.
+    // The copies begin with this rank, as those of copy_arrived() do.
     const auto first = std::lower_bound(peers.begin(), peers.end(), rank_);
     copy_lanes(ctx.pool, arrived_of_peers_, recv_of_peers_,
                first == peers.end() ? 0 : static_cast<std::size_t>(first - peers.begin()), copies_);

@@ -129,7 +129,7 @@ class Communicator {
   /// exchange() from every rank to every rank, whatever the form.
   void exchange_directly(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
 
-  /// As above, at the cost of the lanes in use instead of O(W).
+  /// Does the same at the cost of the lanes in use instead of O(W). Errors are those of exchange().
   void exchange_directly(Context& ctx, const PeerLanes& lanes);
 
   /// Whether exchange_lent() shows the senders' own memory. Equal on all ranks.

@@ -316,8 +316,9 @@ std::vector<int> LocalWorld::wait_for_ranks(int started, double seconds) {
 
 namespace {
 
-/// A backend that sends messages would leave out a lane whose rank is not listed, and its receiver
-/// would wait. This one sees all lanes, so that tests over threads find such a list.
+/// Throws Error(kInternal) for a list of peers that does not ascend or leaves out a lane in use. A
+/// backend that sends messages would not send on that lane, and its receiver would wait; this one
+/// sees all lanes, so that tests over threads find such a list.
 void check_peers(std::string_view group, const Exchange& call) {
   if (!call.peers) {
     return;
