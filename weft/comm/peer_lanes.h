@@ -14,6 +14,8 @@ namespace weft::comm {
 /// clearing cost the lanes in use, not W: along a tree a rank has a handful, of some thousands.
 class PeerLanes {
  public:
+  /// `ranks` is W; all lanes are silent. Not thread-safe. Allocates where more ranks are listed
+  /// than ever before.
   explicit PeerLanes(std::size_t ranks) : send_(ranks, kSilent), recv_(ranks, kSilent) {}
 
   /// Makes all lanes silent. O(peers).
@@ -28,15 +30,16 @@ class PeerLanes {
   /// where ranks ascend.
   void send_to(int rank, const Lane& lane) { add(rank, lane, send_); }
 
-  /// Sets the lane from `rank`, likewise.
-
+  /// Sets the lane from `rank` likewise.
   void receive_from(int rank, const Lane& lane) { add(rank, lane, recv_); }
 
+  /// Return the lanes [W] to and from each rank.
   [[nodiscard]] std::span<const Lane> send() const { return send_; }
 
   [[nodiscard]] std::span<const Lane> recv() const { return recv_; }
 
-  /// The ranks with a lane that is not silent, ascending. Until the next change.
+  /// Returns the ranks with a lane that is not silent, ascending. The list holds until the next
+  /// change.
   [[nodiscard]] std::span<const int> peers() const { return peers_; }
 
  private:
