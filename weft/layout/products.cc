@@ -7,7 +7,7 @@ namespace {
 
 /// Rows of a packed matrix come in so many of this type.
 std::int64_t row_unit(Element stored) {
-  return stored == Element::kFp32 ? 16 : 32;
+  return stored == Element::kFp32 ? kFp32RowUnit : 32;
 }
 
 // Rows that are not cut, and rows of a layer of more: 256 rows of so many bf16 values and a panel

@@ -44,11 +44,12 @@ struct Packing {
 /// first. This is the one place that decides it.
 template <typename Target>
 constexpr Packing packing_of(Target target) {
-  return {.in_panels = target >= Target::kAvx512,
-          .has_bf16_products = target >= Target::kAvx512Bf16};
+  return {.in_panels = target >= Target::kAvx512, .has_bf16_products = target >= Target::kAvx512Bf16};
 }
 
 inline constexpr std::int64_t kPanel = 64;  ///< columns of a panel
+inline constexpr std::int64_t kStrip = 16;  ///< those of a strip, four of which are a panel on AVX2
+inline constexpr std::int64_t kFp32RowUnit = 16;  ///< rows of a panel of fp32 come in so many
 
 /// Rows of the packed form of so many: those added are zeros.
 std::int64_t packed_rows(const Packing& packing, Element values, std::int64_t rows);

@@ -1,0 +1,132 @@
+// Products of AVX2: each element is a chain of fused multiply-adds, to the bit.
+#include "weft/kernels/cpu/panel_product.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/kernels/target.h"
+#include "weft/layout/products.h"
+#include "weft/tensor/host_block.h"
+
+namespace weft::kernels {
+namespace {
+
+using layout::kPanel;
+using layout::kStrip;
+
+constexpr float kUntouched = -77.0F;
+
+class PanelProducts : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (best_target() < Target::kAvx2) {
+      GTEST_SKIP() << "this machine lacks AVX2";
+    }
+  }
+};
+
+std::vector<float> normal_values(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  std::generate(values.begin(), values.end(), [&] { return normal(random); });
+  return values;
+}
+
+/// A product and its result by one multiplication after the other.
+struct Case {
+  std::int64_t m, n, k;
+  std::vector<float> a = normal_values(m * k, 1);
+  std::vector<float> b = normal_values(k * n, 2);
+  std::vector<float> bias = normal_values(n, 3);
+  std::vector<float> before = normal_values(m * n, 4);
+
+  /// What lies behind the edges of b is not zero here: it must not reach the result.
+  [[nodiscard]] const float* strips(HostBlock& memory) const {
+    const std::int64_t rows = layout::round_up(k, layout::kFp32RowUnit);
+    const std::int64_t count = rows * layout::round_up(n, kPanel);
+    auto* const packed = memory.at_least_of<float>(count);
+    std::fill_n(packed, count, 3.0F);
+    for (std::int64_t i = 0; i < k; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        packed[(j / kStrip * rows + i) * kStrip + j % kStrip] =
+            b[static_cast<std::size_t>(i * n + j)];
+      }
+    }
+    return packed;
+  }
+
+  [[nodiscard]] std::vector<float> chains() const {
+    std::vector<float> sums(static_cast<std::size_t>(m * n));
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        float sum = 0.0F;
+        for (std::int64_t p = 0; p < k; ++p) {
+          sum = std::fma(a[static_cast<std::size_t>(i * k + p)],
+                         b[static_cast<std::size_t>(p * n + j)], sum);
+        }
+        sums[static_cast<std::size_t>(i * n + j)] = sum;
+      }
+    }
+    return sums;
+  }
+
+  /// Runs it on what was there before; nothing behind the result may be written.
+  [[nodiscard]] std::vector<float> run(PanelProduct product) const {
+    product.m = m;
+    product.n = n;
+    product.k = k;
+    HostBlock memory;
+    std::vector<float> out = before;
+    out.resize(out.size() + 2 * kPanel, kUntouched);
+    multiply_panels(product, a.data(), strips(memory), out.data());
+    EXPECT_TRUE(std::all_of(out.begin() + m * n, out.end(),
+                            [](float value) { return value == kUntouched; }));
+    out.resize(static_cast<std::size_t>(m * n));
+    return out;
+  }
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {1, 1, 1},    {1, 5, 3},      {2, 1, 17},   {7, 13, 5},     {64, 64, 64},   {33, 1, 64},
+      {65, 65, 13}, {100, 17, 351}, {64, 3, 479}, {130, 72, 127}, {9, 600, 1024}, {128, 136, 640}};
+  return all;
+}
+
+TEST_F(PanelProducts, AnElementIsOneChainOfMultiplyAdds) {
+  for (const Case& one : cases()) {
+    EXPECT_EQ(one.run({}), one.chains()) << one.m << " x " << one.n << " x " << one.k;
+  }
+}
+
+TEST_F(PanelProducts, BiasAndReluComeAfterTheSum) {
+  for (const Case& one : cases()) {
+    std::vector<float> expected = one.chains();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += one.bias[i % static_cast<std::size_t>(one.n)];
+    }
+    EXPECT_EQ(one.run({.bias = one.bias.data()}), expected);
+    for (float& value : expected) {
+      value = std::max(value, 0.0F);
+    }
+    EXPECT_EQ(one.run({.bias = one.bias.data(), .activation = Activation::kRelu}), expected);
+  }
+}
+
+TEST_F(PanelProducts, WhatIsAddedIsTheRoundedSum) {
+  for (const Case& one : cases()) {
+    std::vector<float> expected = one.chains();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = one.before[i] + expected[i];
+    }
+    EXPECT_EQ(one.run({.adds = true}), expected);
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels
