@@ -22,7 +22,7 @@ DCNV2 = with_values(DLRM, {
 })
 
 # What oneDNN says of the limit in force, and what its products must then not be named after.
-ONEDNN = {"sse4": ("Intel SSE4.1", ("avx",)), "avx2": ("Intel AVX2", ("avx512",))}
+ONEDNN = {"sse4": ("Intel SSE4.1", ("avx",))}
 
 
 class Targets(Case):
@@ -63,12 +63,13 @@ class Targets(Case):
         self.check(DCNV2)
 
     def test_targets_are_different_code(self):
-        """Were the limit without effect, all targets would have one set of bits."""
+        """Were the limit without effect, all targets would have one set of bits. From avx2 on products are chains of
+        fused multiply-adds, which may agree; below they are not fused."""
         hashes = {}
         for target in TARGETS:
             summary = self.train(self.write(DLRM, values=self.values_of(target)))
             hashes[summary["target"]] = summary["weights_hash"]
-        self.assertEqual(len(set(hashes.values())), len(hashes), hashes)
+        self.assertNotIn(hashes.pop("sse4"), hashes.values())
 
     def test_the_environment_limits_too(self):
         """A machine under oneDNN's own limit has the bits of the target that it leaves, also in bf16."""
@@ -95,3 +96,11 @@ class Targets(Case):
             for implementation in set(used):
                 for word in (*above, "ref"):
                     self.assertNotIn(word, implementation, f"{target} runs {implementation}")
+
+    def test_products_of_avx2_are_not_onednns(self):
+        for compute in ("fp32", "bf16"):
+            name = self.write(DLRM, values={"numerics.target": "avx2", "train.steps": 2,
+                                            "model.compute": compute})
+            with mock.patch.dict(os.environ, {"ONEDNN_VERBOSE": "1"}):
+                out = self.run_weft("train", name, "--quiet").out
+            self.assertNotIn("exec,cpu,matmul", out)

@@ -44,7 +44,8 @@ float unpacked(PackedMatrix packed, std::int64_t i, std::int64_t j) {
   std::int64_t at = i * packed.stride + j;
   if (packed.stride == 0) {
     const std::int64_t panel = j / kPanel * kPanel * rows;
-    at = packed.stored == DType::kFloat32 ? panel + i * kPanel + j % kPanel
+    const std::int64_t strip = j % kPanel / packed.strip * packed.strip * rows;
+    at = packed.stored == DType::kFloat32 ? panel + strip + i * packed.strip + j % packed.strip
                                           : panel + i / 2 * 2 * kPanel + j % kPanel * 2 + i % 2;
   }
   return packed.stored == DType::kFloat32 ? static_cast<const float*>(packed.data)[at]

@@ -102,9 +102,9 @@ void expect_none(const std::vector<std::string>& overrides) {
       EXPECT_EQ(count.own, 0) << kWatched << " steps on " << ranks << " ranks of " << threads
                               << " threads:" << test::describe_allocations();
       // oneDNN's own bookkeeping, about ten blocks a product; its scratch memory is Weft's. Its
-      // GEMM for targets below AVX-512 packs both operands of a product in memory that it takes
+      // GEMM for targets below AVX2 packs both operands of a product in memory that it takes
       // itself.
-      const bool packs = kernels::current_target() < kernels::Target::kAvx512;
+      const bool packs = kernels::current_target() < kernels::Target::kAvx2;
       EXPECT_LE(count.onednn, 2000 * kWatched);
       EXPECT_LE(count.onednn_largest, packs ? 256 * 1024 : 1024);
     }

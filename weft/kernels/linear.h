@@ -9,7 +9,7 @@
 ///             CPU. On CUDA a call is enqueued on the context's stream.
 /// Order       The bits of a result depend on the operands' values, on m, in and out, and on the
 ///             target (target.h): not on threads, addresses or strides. Sums are fp32. Without AMX
-///             and from AVX-512 on a row does not depend on m either.
+///             and from AVX2 on a row does not depend on m either.
 /// Errors      Error(kInternal) on shapes or types that disagree.
 /// Cost        2 m in out flops a product; the first call of a shape makes a primitive
 ///             (milliseconds).

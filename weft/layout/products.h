@@ -44,7 +44,7 @@ struct Packing {
 /// first. This is the one place that decides it.
 template <typename Target>
 constexpr Packing packing_of(Target target) {
-  return {.in_panels = target >= Target::kAvx512, .has_bf16_products = target >= Target::kAvx512Bf16};
+  return {.in_panels = target >= Target::kAvx2, .has_bf16_products = target >= Target::kAvx512Bf16};
 }
 
 inline constexpr std::int64_t kPanel = 64;  ///< columns of a panel

@@ -1,11 +1,12 @@
-// Products through oneDNN's matmul with operands in its own blocked layouts.
+// Products through oneDNN's matmul with operands in its own blocked layouts, and on AVX2, where
+// oneDNN reads none of them, through libxsmm (panel_product.h).
 //
 // The right operand comes packed (pack.h), so that no call reorders it: from AVX-512 on oneDNN runs
 // its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
 // are copied to compact ones first, and a strided result is copied out: oneDNN picks another kernel
 // for some strides, so bits would depend on where a matrix lies. A primitive costs 0.1-10 ms to
 // make and is kept per shape; scratch memory is one buffer, as large as the largest needs. Below
-// AVX-512 oneDNN's GEMM takes more per call, by itself, for its own copies of both operands.
+// AVX2 oneDNN's GEMM takes more per call, by itself, for its own copies of both operands.
 //
 // bf16 where the target has no products of it (target.h): the right operand is packed as fp32, the
 // left one is widened as it is made compact, and a bf16 result is rounded as it is copied out.
@@ -24,71 +25,19 @@
 #include <unordered_map>
 #include <vector>
 
-#include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/kernels/cpu/elementwise.h"
+#include "weft/kernels/cpu/one_thread.h"
+#include "weft/kernels/cpu/panel_product.h"
+#include "weft/kernels/target.h"
 #include "weft/tensor/host_block.h"
 
 namespace weft::kernels {
 
 namespace {
-
-// oneDNN as packaged runs its loops with OpenMP, in a team as large as the calling thread's setting
-// says. Weft cuts work itself and needs teams of one: other teams would change bits (the weight
-// gradient is split over threads) and oversubscribe the cores. The setting is per thread, so this
-// sets it around each call and puts it back. Weft has no OpenMP of its own: the two functions
-// are those of the runtime that oneDNN brings.
-class OneThread {
- public:
-  OneThread() {
-    static const Runtime runtime = find();
-    runtime_ = &runtime;
-    if (runtime_->set != nullptr) {
-      before_ = runtime_->get();
-      runtime_->set(1);
-    }
-  }
-
-  ~OneThread() {
-    if (runtime_->set != nullptr) {
-      runtime_->set(before_);
-    }
-  }
-
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  struct Runtime {
-    int (*get)() = nullptr;
-    void (*set)(int) = nullptr;
-  };
-
-  static Runtime find() {
-    const unsigned kind = dnnl::version()->cpu_runtime;
-    if (kind == DNNL_RUNTIME_SEQ) {
-      return {};
-    }
-    Runtime runtime;
-    if (kind == DNNL_RUNTIME_OMP) {
-      runtime.get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-      runtime.set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-    }
-    if (runtime.get == nullptr || runtime.set == nullptr) {
-      fail(ErrorCode::kConfig,
-           "matrix product: this oneDNN uses threading runtime {}, which Weft cannot hold to one "
-           "thread; use a oneDNN built with OpenMP or with sequential loops",
-           kind);
-    }
-    return runtime;
-  }
-
-  const Runtime* runtime_ = nullptr;
-  int before_ = 1;
-};
 
 dnnl::memory::data_type onednn_type(DType dtype) {
   WEFT_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16, "matrix product of {}",
@@ -165,6 +114,11 @@ dnnl::primitive_attr attributes_of(const Product& p) {
   return attributes;
 }
 
+// Whether the product is Weft's own (panel_product.h): oneDNN reads panels from AVX-512 on.
+bool is_own(const Product& p) {
+  return p.b_stride == 0 && current_target() < Target::kAvx512;
+}
+
 Made make(const Product& p, const dnnl::engine& engine) {
   using dnnl::memory;
   using tag = memory::format_tag;
@@ -179,12 +133,10 @@ Made make(const Product& p, const dnnl::engine& engine) {
     const auto argument = [&engine](const memory::desc& desc) {
       return memory(desc, engine, DNNL_MEMORY_NONE);
     };
-    Made made{dnnl::matmul(chosen),
-              chosen.impl_info_str(),
-              {},
-              {},
-              static_cast<std::int64_t>(chosen.scratchpad_desc().get_size()),
-              false};
+    Made made;
+    made.primitive = dnnl::matmul(chosen);
+    made.implementation = chosen.impl_info_str();
+    made.scratch_bytes = static_cast<std::int64_t>(chosen.scratchpad_desc().get_size());
     made.arguments = {{DNNL_ARG_SRC, argument(a)},
                       {DNNL_ARG_WEIGHTS, argument(b)},
                       {DNNL_ARG_DST, argument(out)},
@@ -226,7 +178,7 @@ layout::Product layout_of(const ConstOperand& a, const PackedMatrix& b, const Op
           .is_out_compact = out.is_compact()};
 }
 
-// What oneDNN is asked for: a product of the types in which it has one, over the whole depth of the
+// What is multiplied: a product of the types in which the target has one, over the whole depth of the
 // packed operand, which has zeros behind its own.
 Product product_of(const ConstOperand& a,
                    const PackedMatrix& b,
@@ -274,6 +226,7 @@ struct Matmul::Impl {
   HostBlock grouped_a;
   HostBlock compact_out;
   HostBlock sums;
+  bool has_own = false;  // products that oneDNN did not make
 
   Made& find(const Product& product) {
     const auto it = made.find(product);
@@ -309,6 +262,32 @@ struct Matmul::Impl {
     stream.wait();
   }
 
+  void multiply(
+      const Product& product, const void* a, const void* b, const float* bias, void* out) {
+    if (is_own(product)) {
+      multiply_own(product, static_cast<const float*>(a), static_cast<const float*>(b), bias,
+                   static_cast<float*>(out));
+    } else {
+      execute(find(product), a, b, bias, out);
+    }
+  }
+
+  void multiply_own(
+      const Product& product, const float* a, const float* b, const float* bias, float* out) {
+    WEFT_CHECK(product.in == DType::kFloat32 && product.out == DType::kFloat32);
+    if (!has_own) {
+      has_own = true;
+      dnnl::get_effective_cpu_isa();  // settles it, so that a later limit is refused (target.h)
+    }
+    multiply_panels({.m = product.m,
+                     .n = product.n,
+                     .k = product.k,
+                     .bias = bias,
+                     .activation = product.activation,
+                     .adds = product.store == Store::kAdd},
+                    a, b, out);
+  }
+
   // a in `bytes` of compact rows of k values of the product's type, zeros behind its own.
   const void* copy_padded(const ConstOperand& a, const Product& product, std::int64_t bytes) {
     const std::int64_t k = product.k;
@@ -333,17 +312,16 @@ struct Matmul::Impl {
            const Operand& out) {
     const OneThread one_thread;
     const layout::ProductScratch copies = layout::copies_of(b.packing(), layout_of(a, b, out));
-    Made& primitive = find(product);
     const void* const from = copies.left == 0 ? a.data : copy_padded(a, product, copies.left);
     if (copies.out == 0) {
-      execute(primitive, from, b.data, bias, out.data);
+      multiply(product, from, b.data, bias, out.data);
       return;
     }
     Operand result = out;
     result.dtype = product.out;
     result.stride = out.cols;
     result.data = compact_out.at_least(copies.out);
-    execute(primitive, from, b.data, bias, result.data);
+    multiply(product, from, b.data, bias, result.data);
     assign(result, out);
   }
 
@@ -388,7 +366,8 @@ struct Matmul::Impl {
     const OneThread one_thread;
     Product product = product_of(a, b, out, {});
     product.store = Store::kAdd;
-    const bool adds_exactly = find(product).adds_exactly;  // which has tried the other, too
+    // To find it is to try the other, too.
+    const bool adds_exactly = is_own(product) || find(product).adds_exactly;
     product.store = store;
     if (store == Store::kOverwrite || adds_exactly) {
       run(product, a, b, nullptr, out);
@@ -490,6 +469,9 @@ std::set<std::string> Matmul::implementations() const {
   std::set<std::string> names;
   for (const auto& [product, made] : impl_->made) {
     names.insert(made.implementation);
+  }
+  if (impl_->has_own) {
+    names.insert("weft:avx2");
   }
   return names;
 }

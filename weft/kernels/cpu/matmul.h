@@ -1,4 +1,5 @@
-/// Private to kernels/cpu: matrix products of linear layers, the only door to oneDNN.
+/// Private to kernels/cpu: matrix products of linear layers, the only door to oneDNN. On AVX2
+/// they are Weft's own (panel_product.h).
 ///
 /// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
 /// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).
@@ -9,9 +10,9 @@
 /// Threads    every call runs on the calling thread alone. One Matmul belongs to one thread at a
 ///            time (it keeps primitives and scratch memory); many may run at once.
 /// Order      the bits of a result depend on the operands' values, on m, n and k, and on the target
-///            (target.h): never on threads, addresses or strides. Without AMX and from AVX-512 on,
-///            a row of the result does not depend on m either; with AMX oneDNN takes other
-///            instructions for very few rows, and below AVX-512 its kernels differ with m.
+///            (target.h): never on threads, addresses or strides. Without AMX and from AVX2 on, a
+///            row of the result does not depend on m either; with AMX oneDNN takes other
+///            instructions for very few rows, and below AVX2 its kernels differ with m.
 /// Depth      a deep product (PackedMatrix::layers) adds its layers up in fp32, in order.
 /// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
 ///            at half the speed where they straddle cache lines.
@@ -60,8 +61,9 @@ class Matmul {
   /// fp32, then added.
   void multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out);
 
-  /// The names of the oneDNN implementations that calls so far have used, e.g. "brg:avx512_core";
-  /// one that begins with "ref" is a plain loop, hundreds of times as slow as the others.
+  /// Returns the names of the implementations that calls so far have used: oneDNN's, as
+  /// "brg:avx512_core", of which one that begins with "ref" is a plain loop, hundreds of times as
+  /// slow as the others, or Weft's, "weft:avx2".
   [[nodiscard]] std::set<std::string> implementations() const;
 
  private:

@@ -75,16 +75,32 @@ HWY_INLINE const T* panel_row(Matrix<const T> from, std::int64_t row, std::int64
   return copy;
 }
 
+/// Where in a panel so many words a column lie.
+struct PanelPlace {
+  std::int64_t words;
+  std::int64_t strip;
+
+  /// The row of words of the strip in which column `col` is, from that column on.
+  [[nodiscard]] std::int64_t at(std::int64_t word, std::int64_t col) const {
+    return (col / strip * words + word) * strip + col % strip;
+  }
+};
+
 /// A row's words in a panel, of kFloat and kWidened.
 template <typename T>
-HWY_INLINE void pack_words(const T* row, WordKind kind, std::uint32_t* out) {
+HWY_INLINE void pack_words(
+    const T* row, WordKind kind, const PanelPlace& place, std::int64_t word, std::uint32_t* panel) {
   const Words d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t c = 0; c < kPanel; c += lanes) {
-    const auto words = kind == WordKind::kFloat
-                           ? hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(row + c))
-                           : widened(d, load_upper_half(d, row + c));
-    hn::Store(words, d, out + c);
+  for (std::int64_t strip = 0; strip < kPanel; strip += place.strip) {
+    std::uint32_t* const out = panel + place.at(word, strip);
+    const T* const from = row + strip;
+    for (std::int64_t c = 0; c < place.strip; c += lanes) {
+      const auto words = kind == WordKind::kFloat
+                             ? hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from + c))
+                             : widened(d, load_upper_half(d, from + c));
+      hn::Store(words, d, out + c);
+    }
   }
 }
 
@@ -138,16 +154,17 @@ HWY_INLINE void load_words(const BFloat16* from, WordKind kind, std::uint32_t* o
 template <typename T>
 void pack_turned(Matrix<const T> from,
                  std::int64_t panel,
-                 std::int64_t padded,
-                 WordKind kind,
+                 const PackedMatrix& packed,
                  std::uint32_t* out) {
   constexpr std::int64_t kBlock = 16;
+  const WordKind kind = word_kind(packed);
   const std::int64_t per_word = kind == WordKind::kPair ? 2 : 1;
+  const PanelPlace place{packed_rows(packed.dtype, packed.rows) / per_word, packed.strip};
   const std::int64_t begin = panel * kPanel;
   HWY_ALIGN std::uint32_t block[kBlock * kBlock];
   HWY_ALIGN T copy[2 * kBlock];
   for (std::int64_t row = begin; row < begin + kPanel; row += kBlock) {
-    for (std::int64_t word = 0; word < padded / per_word; word += kBlock) {
+    for (std::int64_t word = 0; word < place.words; word += kBlock) {
       const std::int64_t col = word * per_word;
       const std::int64_t count = std::min(kBlock * per_word, from.cols - col);
       for (std::int64_t r = 0; r < kBlock; ++r) {
@@ -163,10 +180,10 @@ void pack_turned(Matrix<const T> from,
         }
         load_words(source, kind, block + r * kBlock);
       }
-      std::uint32_t* const to = out + word * kPanel + (row - begin);
+      std::uint32_t* const to = out + place.at(word, row - begin);
       for (std::int64_t r = 0; r < kBlock; r += 4) {
         for (std::int64_t w = 0; w < kBlock; w += 4) {
-          turn_4x4(block + r * kBlock + w, kBlock, to + w * kPanel + r, kPanel);
+          turn_4x4(block + r * kBlock + w, kBlock, to + w * place.strip + r, place.strip);
         }
       }
     }
@@ -179,15 +196,16 @@ void pack_rows(Matrix<const T> from, const PackedMatrix& to, Range panels) {
   const WordKind kind = word_kind(to);
   const std::int64_t per_word = kind == WordKind::kPair ? 2 : 1;
   const std::int64_t words = packed_rows(to.dtype, to.rows) / per_word;
+  const PanelPlace place{words, to.strip};
   HWY_ALIGN T copies[2][kPanel];
   for (std::int64_t word = 0; word < words; ++word) {
-    auto* out = static_cast<std::uint32_t*>(to.data) + (panels.begin * words + word) * kPanel;
+    auto* out = static_cast<std::uint32_t*>(to.data) + panels.begin * words * kPanel;
     for (std::int64_t panel = panels.begin; panel < panels.end; ++panel, out += words * kPanel) {
       const T* const first = panel_row(from, word * per_word, panel, copies[0]);
       if (kind == WordKind::kPair) {
-        pack_pair(first, panel_row(from, 2 * word + 1, panel, copies[1]), out);
+        pack_pair(first, panel_row(from, 2 * word + 1, panel, copies[1]), out + word * kPanel);
       } else {
-        pack_words(first, kind, out);
+        pack_words(first, kind, place, word, out);
       }
     }
   }
@@ -202,13 +220,11 @@ void pack_panels(const ConstOperand& from, const PackedMatrix& to, Range panels)
 }
 
 void pack_transposed_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
-  const std::int64_t padded = packed_rows(to.dtype, to.rows);
-  const WordKind kind = word_kind(to);
   auto* const out = static_cast<std::uint32_t*>(to.slice_cols(panel * kPanel, to.cols).data);
   if (from.dtype == DType::kFloat32) {
-    pack_turned(from.as<float>(), panel, padded, kind, out);
+    pack_turned(from.as<float>(), panel, to, out);
   } else {
-    pack_turned(from.as<BFloat16>(), panel, padded, kind, out);
+    pack_turned(from.as<BFloat16>(), panel, to, out);
   }
 }
 
@@ -382,7 +398,8 @@ PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, vo
           .stored = stored_type(dtype),
           .rows = rows,
           .cols = cols,
-          .stride = current_packing().in_panels ? 0 : cols};
+          .stride = current_packing().in_panels ? 0 : cols,
+          .strip = current_target() < Target::kAvx512 ? layout::kStrip : kPanel};
 }
 
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {

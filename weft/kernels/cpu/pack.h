@@ -4,13 +4,15 @@
 ///   fp32   [n/64][k to a multiple of 16][64]
 ///   bf16   [n/64][k/2, to a multiple of 16][64][2]: two rows interleaved, as the processor's dot
 ///          products take them
-/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. Where a target
-/// has no products of bf16 (has_bf16_products()), B of bf16 is stored as the fp32 that its values
-/// are: the product of two bf16 is exact in fp32, so an fp32 product of them is one of bf16. A deep
-/// B is first cut into layers of rows, each laid out like that: oneDNN does not keep long rows of
-/// the left operand in the second cache, and a product in layers is up to 1.6 times as fast (k =
-/// 3456, bf16 with AMX). Below AVX-512, and on other processors, its GEMM reads B as it is, and
-/// "packed" is row-major.
+/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. On AVX2, where
+/// panel_product.h multiplies, a panel of fp32 is four strips of 16 columns, one behind the other:
+///   fp32   [n/64][4][k to a multiple of 16][16]
+/// Where a target has no products of bf16 (has_bf16_products()), B of bf16 is stored as the fp32
+/// that its values are: the product of two bf16 is exact in fp32, so an fp32 product of them is one
+/// of bf16. A deep B is first cut into layers of rows, each laid out like that: oneDNN does not
+/// keep long rows of the left operand in the second cache, and a product in layers is up to 1.6
+/// times as fast (k = 3456, bf16 with AMX). Below AVX2, and on other processors, oneDNN's GEMM
+/// reads B as it is, and "packed" is row-major.
 ///
 /// Threads     a call runs on the calling thread; ranges of panels may be packed at once.
 /// Order       values are moved, or rounded to nearest with ties to even; nothing is added.
@@ -35,7 +37,8 @@ struct PackedMatrix {
   DType stored = DType::kFloat32;  ///< how they lie: stored_type(dtype)
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t stride = 0;  ///< between rows where it is row-major; 0 where it is in panels
+  std::int64_t stride = 0;      ///< between rows where it is row-major; 0 where it is in panels
+  std::int64_t strip = kPanel;  ///< columns of a panel that lie side by side, row after row
 
   /// Columns [begin, end) of a matrix of one layer; begin a multiple of kPanel.
   [[nodiscard]] PackedMatrix slice_cols(std::int64_t begin, std::int64_t end) const;
