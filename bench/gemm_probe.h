@@ -1,11 +1,12 @@
-/// How fast oneDNN multiplies matrices of one shape: the limit of a dense layer.
+/// How fast matrices of one shape are multiplied: the limit of a dense layer.
 ///
 /// Every thread of the pool makes the same product, single-threaded as Weft calls oneDNN, with
 /// operands of its own in the layouts that oneDNN likes best, converted beforehand. So neither
 /// packing nor waiting for others is in it, and operands are as warm as caches can hold them. Where
-/// the target has no products of bf16 (kernels/target.h) the product is that of fp32.
-/// Beside weft/kernels only this and onednn_products.cc call oneDNN: what is measured is oneDNN
-/// itself.
+/// the target has no products of bf16 (kernels/target.h) the product is that of fp32. On AVX2 it is
+/// Weft's own (kernels/cpu/panel_product.h), so there a limit says nothing about that kernel;
+/// products_bench compares it with libraries. Beside weft/kernels only this and onednn_products.cc
+/// call oneDNN: what is measured is oneDNN itself.
 #pragma once
 
 #include <compare>
@@ -31,7 +32,7 @@ struct GemmShape {
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
 
-/// From now on oneDNN runs in one thread in the calling thread (weft/kernels/cpu/matmul.cc says
+/// From now on oneDNN runs in one thread in the calling thread (weft/kernels/cpu/one_thread.h says
 /// why).
 void use_one_thread();
 

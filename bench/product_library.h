@@ -77,6 +77,9 @@ class ProductLibrary {
                                                    std::span<const ProductOperands> operands) = 0;
 };
 
+/// What Weft does itself: oneDNN, or on AVX2 its own kernel, with what it packs.
+std::unique_ptr<ProductLibrary> own_products();
+
 /// The oneDNN that Weft is linked with.
 std::unique_ptr<ProductLibrary> onednn_products();
 

@@ -168,6 +168,7 @@ void run(const Options& options) {
   add(onednn_products(), "oneDNN");
   auto newer = onednn3_products(options.onednn3, why);
   add(std::move(newer), "oneDNN 3: " + why);
+  add(own_products(), "Weft");
   add(xsmm_products(), "libxsmm: this build was made without it");
   std::map<Key, Total> totals;
   for (const std::string& path : options.models) {

@@ -157,8 +157,9 @@ class OfWeights final : public PreparedProduct {
     const auto [pass, samples, in, out] = product_;
     const Matrix<float> left = matrix(left_.at_least_of<float>(out * padded_), out, padded_);
     kernels::transpose(matrix(of.dy, samples, out), left);
-    const kernels::PackedMatrix right =
+    kernels::PackedMatrix right =
         kernels::packed_matrix(DType::kFloat32, samples, in, right_.at_least(1));
+    right.strip = kPanel;  // on every target
     kernels::pack(matrix(of.x, samples, in), right, {0, right.panels()});
     plan_.run(left.data, static_cast<const float*>(right.data), of.result);
   }
