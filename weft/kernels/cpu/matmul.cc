@@ -178,8 +178,8 @@ layout::Product layout_of(const ConstOperand& a, const PackedMatrix& b, const Op
           .is_out_compact = out.is_compact()};
 }
 
-// What is multiplied: a product of the types in which the target has one, over the whole depth of the
-// packed operand, which has zeros behind its own.
+// What is multiplied: a product of the types in which the target has one, over the whole depth of
+// the packed operand, which has zeros behind its own.
 Product product_of(const ConstOperand& a,
                    const PackedMatrix& b,
                    const Operand& out,
