@@ -3,10 +3,11 @@
 /// Every thread of the pool makes the same product, single-threaded as Weft calls oneDNN, with
 /// operands of its own in the layouts that oneDNN likes best, converted beforehand. So neither
 /// packing nor waiting for others is in it, and operands are as warm as caches can hold them. Where
-/// the target has no products of bf16 (kernels/target.h) the product is that of fp32. On AVX2 it is
-/// Weft's own (kernels/cpu/panel_product.h), so there a limit says nothing about that kernel;
-/// products_bench compares it with libraries. Beside weft/kernels only this and onednn_products.cc
-/// call oneDNN: what is measured is oneDNN itself.
+/// the target has no products of bf16 (kernels/target.h) the product is that of fp32. Beside
+/// weft/kernels only this and onednn_products.cc call oneDNN: what is measured is oneDNN itself.
+///
+/// On AVX2 the product is Weft's own (kernels/cpu/panel_product.h), of packed operands. A limit
+/// there says nothing about that kernel, which products_bench compares with libraries.
 #pragma once
 
 #include <compare>

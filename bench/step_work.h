@@ -8,8 +8,8 @@
 ///                    those very rows with caches that hold other things, as the rest of a step
 ///                    leaves them; writing the pooled vectors
 ///   output_dist      one copy of the pooled vectors that go to another rank
-///   forward_backward every matrix product at oneDNN's rate for that very shape alone, with the
-///                    samples of a part or with 256, whichever is faster
+///   forward_backward every matrix product at the rate of gemm_probe.h for that very shape alone,
+///                    with the samples of a part or with 256, whichever is faster
 ///   coalesce         one copy of the ids: a sort that needs one pass
 ///   grad_dist        one copy of the gradients that go to another rank
 ///   update_rows      reading one gradient per id, in the order of rows; reading and writing every

@@ -21,7 +21,7 @@ DCNV2 = with_values(DLRM, {
               "top_mlp": [130, 35]},
 })
 
-# What oneDNN says of the limit in force, and what its products must then not be named after.
+# What oneDNN says of the limit in force, and what its products must then not be named after. At avx2 it makes none.
 ONEDNN = {"sse4": ("Intel SSE4.1", ("avx",))}
 
 

@@ -1,4 +1,4 @@
-// Linear layers through oneDNN: parity with plain loops in double, and bits.
+// Products of linear layers: parity with plain loops in double, and bits.
 #include "weft/kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -275,7 +275,7 @@ TEST(MatmulBits, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-// The names of oneDNN's implementations of all products of a layer, of every kind that Weft asks
+// The names of the implementations of all products of a layer, of every kind that Weft asks
 // for.
 template <typename T>
 std::set<std::string> implementations_used() {

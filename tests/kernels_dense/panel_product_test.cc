@@ -2,7 +2,10 @@
 #include "weft/kernels/cpu/panel_product.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -115,6 +118,27 @@ TEST_F(PanelProducts, BiasAndReluComeAfterTheSum) {
       value = std::max(value, 0.0F);
     }
     EXPECT_EQ(one.run({.bias = one.bias.data(), .activation = Activation::kRelu}), expected);
+  }
+}
+
+TEST_F(PanelProducts, ReluOfNanAndOfMinusZeroIsZero) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const float a = 1.0F;
+  HostBlock memory;
+  for (const std::int64_t n : {3, 16}) {
+    auto* const b = memory.at_least_of<float>(16 * kPanel);
+    std::fill_n(b, 16 * kPanel, -1.0F);
+    b[1] = kNan;
+    b[2] = 0.0F;
+    const std::vector<float> bias(16, -0.0F);
+    std::vector<float> out(16, kUntouched);
+    multiply_panels({.m = 1, .n = n, .k = 1, .bias = bias.data(), .activation = Activation::kRelu},
+                    &a, b, out.data());
+    for (std::size_t j = 0; j < 3; ++j) {
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(out[j]), 0U) << j << " of " << n;
+    }
+    multiply_panels({.m = 1, .n = n, .k = 1}, &a, b, out.data());
+    EXPECT_TRUE(std::isnan(out[1]));
   }
 }
 

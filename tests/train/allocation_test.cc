@@ -172,7 +172,11 @@ TEST(NoAllocation, OfALaterTermAfterAFirst) {
   EXPECT_EQ(count.own, 0) << test::describe_allocations();
   const AllocationCount control = count_second_product(
       [](auto& matmul, auto a, auto b, auto out) { matmul.multiply(a, b, out); });
-  EXPECT_GT(control.own, 0) << "a product that is no term of a sum prepares none";
+  if (kernels::current_target() == kernels::Target::kAvx2) {
+    EXPECT_EQ(control.own, 0) << "products of Weft's own prepare nothing";
+  } else {
+    EXPECT_GT(control.own, 0) << "a product that is no term of a sum prepares none";
+  }
 }
 
 class StepsOf : public ::testing::TestWithParam<std::vector<std::string>> {};

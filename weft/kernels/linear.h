@@ -11,8 +11,8 @@
 ///             target (target.h): not on threads, addresses or strides. Sums are fp32. Without AMX
 ///             and from AVX2 on a row does not depend on m either.
 /// Errors      Error(kInternal) on shapes or types that disagree.
-/// Cost        2 m in out flops a product; the first call of a shape makes a primitive
-///             (milliseconds).
+/// Cost        2 m in out flops a product; the first call of a shape makes a primitive of
+///             oneDNN (milliseconds).
 #pragma once
 
 #include <cstddef>

@@ -70,10 +70,10 @@ void ProductScratch::include(const ProductScratch& other) {
 }
 
 // Over whole blocks of k: the packed operand has zeros there. oneDNN would copy the left operand
-// itself, slowly, and not use AMX for a short one; in fp32 only very short ones gain, and on AVX2,
-// whose products are Weft's own, none.
+// itself, slowly, and not use AMX for a short one; in fp32 only very short ones gain. Products of
+// strips are Weft's own and take any depth.
 std::int64_t product_depth(const Packing& packing, Element values, std::int64_t depth) {
-  const bool is_short = depth < row_unit(Element::kFp32);
+  const bool is_short = depth < row_unit(Element::kFp32) && packing.strip == kPanel;
   const bool is_padded =
       packing.in_panels && (packing.stored(values) == Element::kBf16 || is_short);
   return is_padded ? packed_rows(packing, values, depth) : depth;

@@ -27,10 +27,15 @@ constexpr std::int64_t bytes_of(Element element) {
   return element == Element::kFp32 ? kFloatBytes : kFloatBytes / 2;
 }
 
+inline constexpr std::int64_t kPanel = 64;  ///< columns of a panel
+inline constexpr std::int64_t kStrip = 16;  ///< those of a strip, four of which are a panel on AVX2
+inline constexpr std::int64_t kFp32RowUnit = 16;  ///< rows of a panel of fp32 come in so many
+
 /// How products of a target read their operands.
 struct Packing {
   bool in_panels = true;          ///< right operands; else row by row, as they are
   bool has_bf16_products = true;  ///< else bf16 is widened to fp32, in which its products are exact
+  std::int64_t strip = kPanel;    ///< columns of a panel that lie side by side
 
   /// How values lie in operands of products.
   [[nodiscard]] constexpr Element stored(Element values) const {
@@ -44,12 +49,10 @@ struct Packing {
 /// first. This is the one place that decides it.
 template <typename Target>
 constexpr Packing packing_of(Target target) {
-  return {.in_panels = target >= Target::kAvx2, .has_bf16_products = target >= Target::kAvx512Bf16};
+  return {.in_panels = target >= Target::kAvx2,
+          .has_bf16_products = target >= Target::kAvx512Bf16,
+          .strip = target == Target::kAvx2 ? kStrip : kPanel};
 }
-
-inline constexpr std::int64_t kPanel = 64;  ///< columns of a panel
-inline constexpr std::int64_t kStrip = 16;  ///< those of a strip, four of which are a panel on AVX2
-inline constexpr std::int64_t kFp32RowUnit = 16;  ///< rows of a panel of fp32 come in so many
 
 /// Rows of the packed form of so many: those added are zeros.
 std::int64_t packed_rows(const Packing& packing, Element values, std::int64_t rows);

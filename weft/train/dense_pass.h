@@ -3,11 +3,11 @@
 ///
 /// A part of the batch is cut into slices of equal size, at most layout::kMaxSlice samples; the
 /// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
-/// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
-/// by the configuration. Micro-batches are runs of parts, one after the other. The weight gradients
-/// of all slices, or of those of some micro-batches at a time, are computed tile by tile and added
-/// up the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which
-/// travel.
+/// its own, so there may be more threads than parts; a product runs on one thread with a shape
+/// fixed by the configuration. Micro-batches are runs of parts, one after the other. The weight
+/// gradients of all slices, or of those of some micro-batches at a time, are computed tile by tile
+/// and added up the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h),
+/// which travel.
 ///
 /// Notation   B samples of this rank, b of a slice, Dn dense values, T tasks, n dense parameters.
 /// Memory     parameters and gradient, 8n bytes; the subtrees' sums, and what codecs.dense takes

@@ -1,5 +1,5 @@
 // Products through oneDNN's matmul with operands in its own blocked layouts, and on AVX2, where
-// oneDNN reads none of them, through libxsmm (panel_product.h).
+// oneDNN reads none of them, by a kernel of ours (panel_product.h).
 //
 // The right operand comes packed (pack.h), so that no call reorders it: from AVX-512 on oneDNN runs
 // its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
@@ -52,7 +52,8 @@ struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::int64_t b_stride = 0;  // 0: in panels
+  std::int64_t b_stride = 0;    // 0: in panels
+  std::int64_t strip = kPanel;  // of these
   DType in = DType::kFloat32;
   DType out = DType::kFloat32;
   Activation activation = Activation::kNone;
@@ -114,9 +115,9 @@ dnnl::primitive_attr attributes_of(const Product& p) {
   return attributes;
 }
 
-// Whether the product is Weft's own (panel_product.h): oneDNN reads panels from AVX-512 on.
+// Whether the product is Weft's own: its operand lies as panel_product.h reads it.
 bool is_own(const Product& p) {
-  return p.b_stride == 0 && current_target() < Target::kAvx512;
+  return p.b_stride == 0 && p.strip == layout::kStrip;
 }
 
 Made make(const Product& p, const dnnl::engine& engine) {
@@ -188,6 +189,7 @@ Product product_of(const ConstOperand& a,
           .n = b.cols,
           .k = layout::product_depth(b.packing(), element_of(a.dtype), a.cols),
           .b_stride = b.stride,
+          .strip = b.strip,
           .in = b.stored,
           .out = b.stored == b.dtype ? out.dtype : DType::kFloat32,
           .activation = epilogue.activation,

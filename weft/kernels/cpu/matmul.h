@@ -16,7 +16,8 @@
 /// Depth      a deep product (PackedMatrix::layers) adds its layers up in fp32, in order.
 /// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
 ///            at half the speed where they straddle cache lines.
-/// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones look
+/// Cost       2 m n k flops. A shape's first call to oneDNN makes a primitive (milliseconds); later
+/// ones look
 ///            it up, and only oneDNN's own bookkeeping allocates.
 #pragma once
 

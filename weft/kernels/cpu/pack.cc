@@ -1,10 +1,12 @@
-// pack             for each row (pair), for each panel:  64 columns side by side (interleaved)
+// pack             for each row (pair), for each panel:  64 columns side by side (interleaved), or
+// a
+//                  line of each of its strips
 //                  (bf16 stored as fp32: as fp32 panels, rounded and widened)
 // pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers' fours
 // transpose        blocks of 8 x 8 (bf16) or 4 x 4 (fp32) turned in registers of 128 bits
 //
 // A pair of bf16 rows is one row of 32-bit words, so bf16 panels are packed as words. Everything
-// is read once, by whole cache lines where the source is row-major, and written once in order.
+// is read once, by whole cache lines where the source is row-major, and written once.
 // fp32 values become bf16 on the way: no rounded copy of the weights is kept.
 
 #include "weft/kernels/cpu/pack.h"
@@ -354,10 +356,6 @@ void fill_row_major(const PackedMatrix& to, std::int64_t panel, const Value& val
 
 }  // namespace
 
-DType stored_type(DType dtype) {
-  return dtype_of(current_packing().stored(element_of(dtype)));
-}
-
 std::int64_t packed_rows(DType dtype, std::int64_t rows) {
   return layout::packed_rows(current_packing(), element_of(dtype), rows);
 }
@@ -393,13 +391,14 @@ std::int64_t packed_bytes(DType dtype, std::int64_t rows, std::int64_t cols) {
 }
 
 PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, void* data) {
+  const layout::Packing packing = current_packing();
   return {.data = data,
           .dtype = dtype,
-          .stored = stored_type(dtype),
+          .stored = dtype_of(packing.stored(element_of(dtype))),
           .rows = rows,
           .cols = cols,
-          .stride = current_packing().in_panels ? 0 : cols,
-          .strip = current_target() < Target::kAvx512 ? layout::kStrip : kPanel};
+          .stride = packing.in_panels ? 0 : cols,
+          .strip = packing.strip};
 }
 
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {

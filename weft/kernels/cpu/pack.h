@@ -34,7 +34,7 @@ using layout::kPanel;
 struct PackedMatrix {
   void* data = nullptr;            ///< on cache lines
   DType dtype = DType::kFloat32;   ///< of its values
-  DType stored = DType::kFloat32;  ///< how they lie: stored_type(dtype)
+  DType stored = DType::kFloat32;  ///< how they lie: layout::Packing::stored()
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t stride = 0;      ///< between rows where it is row-major; 0 where it is in panels
@@ -45,7 +45,7 @@ struct PackedMatrix {
 
   /// How it is packed.
   [[nodiscard]] layout::Packing packing() const {
-    return {.in_panels = stride == 0, .has_bf16_products = stored == dtype};
+    return {.in_panels = stride == 0, .has_bf16_products = stored == dtype, .strip = strip};
   }
 
   [[nodiscard]] std::int64_t panels() const { return (cols + kPanel - 1) / kPanel; }
@@ -57,10 +57,6 @@ struct PackedMatrix {
   /// One layer, as a matrix of its own.
   [[nodiscard]] PackedMatrix layer(std::int64_t index) const;
 };
-
-/// How values of `dtype` are stored for products of the target in force (target.h): bf16 as fp32
-/// where it has no products of bf16.
-DType stored_type(DType dtype);
 
 /// Rows of the packed form: those added are zeros.
 std::int64_t packed_rows(DType dtype, std::int64_t rows);

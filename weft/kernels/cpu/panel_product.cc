@@ -48,7 +48,7 @@ struct StripOut {
 /// Writes a row of sums.
 HWY_INLINE void finish_row(const StripOut& strip, const Sums* sums, float* out) {
   const SumTag d;
-  HWY_ALIGN float beside[kStrip];
+  HWY_ALIGN float beside[kStrip] = {};
   const bool is_whole = strip.cols == kStrip;
   const std::size_t bytes = static_cast<std::size_t>(strip.cols) * sizeof(float);
   float* const to = is_whole ? out : beside;
