@@ -48,7 +48,7 @@ struct Case {
   std::vector<float> bias = normal_values(n, 3);
   std::vector<float> before = normal_values(m * n, 4);
 
-  /// What lies behind the edges of b is not zero here: it must not reach the result.
+  /// Values that are not zero lie behind the edges of b here: they must not reach the result.
   [[nodiscard]] const float* strips(HostBlock& memory) const {
     const std::int64_t rows = layout::round_up(k, layout::kFp32RowUnit);
     const std::int64_t count = rows * layout::round_up(n, kPanel);

@@ -115,7 +115,7 @@ dnnl::primitive_attr attributes_of(const Product& p) {
   return attributes;
 }
 
-// Whether the product is Weft's own: its operand lies as panel_product.h reads it.
+// A product is Weft's own where its right operand lies as panel_product.h reads it.
 bool is_own(const Product& p) {
   return p.b_stride == 0 && p.strip == layout::kStrip;
 }
@@ -179,8 +179,8 @@ layout::Product layout_of(const ConstOperand& a, const PackedMatrix& b, const Op
           .is_out_compact = out.is_compact()};
 }
 
-// What is multiplied: a product of the types in which the target has one, over the whole depth of
-// the packed operand, which has zeros behind its own.
+// A product is made in the types in which the target has one, over the whole depth of the packed
+// operand, which has zeros behind its own.
 Product product_of(const ConstOperand& a,
                    const PackedMatrix& b,
                    const Operand& out,
@@ -368,7 +368,7 @@ struct Matmul::Impl {
     const OneThread one_thread;
     Product product = product_of(a, b, out, {});
     product.store = Store::kAdd;
-    // To find it is to try the other, too.
+    // find() makes and tries the other as well.
     const bool adds_exactly = is_own(product) || find(product).adds_exactly;
     product.store = store;
     if (store == Store::kOverwrite || adds_exactly) {

@@ -55,7 +55,7 @@ bool has_amx_bf16() {
 }
 
 Target detect() {
-  // What Highway asks of a processor for its AVX2, so that its kernels and the target agree.
+  // Highway asks the same of a processor for its AVX2: its kernels and the target agree.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
       !__builtin_cpu_supports("f16c") || !__builtin_cpu_supports("bmi") ||
       !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("lzcnt")) {
