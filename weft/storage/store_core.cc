@@ -380,7 +380,7 @@ std::unique_ptr<RowSeal> StoreCore::make_seal() {
 }
 
 void StoreCore::for_each_row(const StoredRows& shard, const RowsVisitor& visit) {
-  constexpr std::size_t kRowsAtOnce = 4096;
+  constexpr std::size_t kRowsListedAtOnce = 4096;
   const Seal sealed = seal();
   const auto retired = [this](const Seal* one) { retire(*one); };
   const std::unique_ptr<const Seal, decltype(retired)> guard(&sealed, retired);
@@ -409,7 +409,7 @@ void StoreCore::for_each_row(const StoredRows& shard, const RowsVisitor& visit) 
             }
           }
           lock.unlock();
-          if (rows.size() >= kRowsAtOnce) {
+          if (rows.size() >= kRowsListedAtOnce) {
             visit(rows);
             rows.clear();
           }
