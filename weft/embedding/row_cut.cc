@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Rows that an update copies at a time.
-constexpr std::int64_t kRowsAtOnce = 1024;
+constexpr std::int64_t kRowsCopiedAtOnce = 1024;
 
 }  // namespace
 
@@ -65,8 +65,8 @@ void ShardCut::before_change(std::span<const std::int64_t> rows) {
     return;
   }
   const Clock::time_point begin = Clock::now();
-  for (std::int64_t first = 0; first < std::ssize(rows); first += kRowsAtOnce) {
-    copy(rows.subspan(at(first), at(std::min(kRowsAtOnce, std::ssize(rows) - first))));
+  for (std::int64_t first = 0; first < std::ssize(rows); first += kRowsCopiedAtOnce) {
+    copy(rows.subspan(at(first), at(std::min(kRowsCopiedAtOnce, std::ssize(rows) - first))));
   }
   room_.add_time(Clock::now() - begin);
 }
