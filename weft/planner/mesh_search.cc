@@ -48,7 +48,7 @@ LayoutRule rule_of(const PlanCost& cost, const MeshCluster& mesh) {
   return rule;
 }
 
-bool better(const MeshOption& a, const MeshOption& b) {
+bool better_mesh(const MeshOption& a, const MeshOption& b) {
   if (a.asked != b.asked) {
     return a.asked;
   }
@@ -225,7 +225,7 @@ class MeshSearch {
 
   SearchResult finish() {
     const auto chosen = static_cast<std::size_t>(
-        std::min_element(options_.begin(), options_.end(), better) - options_.begin());
+        std::min_element(options_.begin(), options_.end(), better_mesh) - options_.begin());
     const auto is_its = [chosen](const Tried& one) {
       return one.options.begin <= static_cast<std::int64_t>(chosen) &&
              static_cast<std::int64_t>(chosen) < one.options.end;

@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 /// "chosen", "asked for", "does not fit", or nothing.
-std::string remark(const PlanReport& report, std::size_t index) {
+std::string schedule_remark(const PlanReport& report, std::size_t index) {
   const PipelineOption& option = report.result.pipelines[index];
   const bool is_open = report.config.pipeline.schedule == spec::PipelineSchedule::kAuto;
   if (index == report.result.pipeline) {
@@ -44,7 +44,7 @@ void write_pipelines(TextLines& text, const PlanReport& report) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     text.line("{:<40} {:>10.3f} {:>+7.1f} % {:>11}  {}", describe(all[i].pipeline),
               to_ms(all[i].step_s), 100.0 * (all[i].step_s / all.front().step_s - 1.0),
-              format_estimated_bytes(all[i].memory_bytes), remark(report, i));
+              format_estimated_bytes(all[i].memory_bytes), schedule_remark(report, i));
   }
 }
 
