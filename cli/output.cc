@@ -32,7 +32,7 @@ void open_standard_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) == -1 && errno == EBADF) {
       // The lowest free number, which is this one.
-      [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
+      [[maybe_unused]] const int opened = ::open("/dev/null", O_RDWR);
     }
   }
 }

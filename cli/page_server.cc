@@ -321,7 +321,7 @@ PageServer::PageServer(const ListenAddress& address, std::function<std::string()
 
 PageServer::~PageServer() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(impl_->wake.number(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = ::write(impl_->wake.number(), &one, sizeof(one));
   impl_->thread.join();
 }
 
