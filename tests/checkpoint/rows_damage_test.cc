@@ -254,12 +254,12 @@ std::int64_t most_bytes(std::int64_t tables, std::int64_t cuts, std::int64_t seg
 /// 856 tables, half cut over all of 4,096 ranks and half over the eight of a host, a fourth by
 /// columns too, with a full save of four segments a rank and the longest chain.
 TEST(RowManifest, Of4096RanksAnd856TablesHasAFewMegabytes) {
-  constexpr std::int64_t kRanks = 4096;
+  constexpr std::int64_t kManyRanks = 4096;
   constexpr std::int64_t kTables = 856;
   Manifest manifest;
   manifest.metadata.lineage.job_id = 5;
   manifest.metadata.lineage.save_number = 2;
-  manifest.metadata.ranks = kRanks;
+  manifest.metadata.ranks = kManyRanks;
   RowLayout layout;
   for (std::int64_t t = 0; t < kTables; ++t) {
     StoredTable table{.parameter = fmt::format("tables.a_table_with_a_long_name_{:04}", t),
@@ -270,7 +270,7 @@ TEST(RowManifest, Of4096RanksAnd856TablesHasAFewMegabytes) {
                                 {"exp_avg_sq", DType::kFloat32, 128}},
                       .streams = {}};
     const std::int64_t columns = t % 4 == 0 ? 4 : 1;
-    const std::int64_t ranks = (t % 2 == 0 ? kRanks : 8) / columns;
+    const std::int64_t ranks = (t % 2 == 0 ? kManyRanks : 8) / columns;
     std::vector<RankBlock> blocks;
     for (std::int64_t c = 0; c < columns; ++c) {
       table.streams.push_back({piece(128, columns, c), DType::kSplitBFloat16});
@@ -295,8 +295,8 @@ TEST(RowManifest, Of4096RanksAnd856TablesHasAFewMegabytes) {
   for (std::int64_t s = 0; s <= options.increment_count; ++s) {
     SegmentSet& set = manifest.segments.emplace_back();
     set.prefix = fmt::format("0123456789abcdef-{}-fedcba9876543210", 1000 + s);
-    for (std::int64_t i = 0; i < (s == 0 ? options.writers : 1) * kRanks; ++i) {
-      set.files.push_back({i % kRanks, i / kRanks, 1'073'741'824});
+    for (std::int64_t i = 0; i < (s == 0 ? options.writers : 1) * kManyRanks; ++i) {
+      set.files.push_back({i % kManyRanks, i / kManyRanks, 1'073'741'824});
     }
     segments += static_cast<std::int64_t>(set.files.size());
   }

@@ -24,7 +24,7 @@
 namespace weft::comm {
 namespace {
 
-constexpr int kMany = 64;          // two levels
+constexpr int kStarted = 64;       // two levels
 constexpr int kMostOfLevels = 14;  // messages of a rank in one way through two levels of seven
 
 using Call = std::function<void(Communicator& world, Context& ctx)>;
@@ -81,7 +81,7 @@ std::int64_t sent_by(const Communicator& comm) {
 }
 
 TEST(StartTrees, GiveWhatIsAskedForOnAnyNumberOfRanks) {
-  for (const int ranks : {1, 2, 3, 8, 9, 24, kMany, kMany + 1}) {
+  for (const int ranks : {1, 2, 3, 8, 9, 24, kStarted, kStarted + 1}) {
     run_local(ranks, {}, [&](Communicator& world) {
       Context ctx;
       for (const auto& [name, call] : calls()) {
@@ -95,7 +95,7 @@ TEST(StartTrees, GiveWhatIsAskedForOnAnyNumberOfRanks) {
 TEST(StartTrees, MessagesOfARankGrowWithTheLevels) {
   for (const auto& [name, call] : calls()) {
     std::atomic<std::int64_t> all = 0;
-    run_local(kMany, {}, [&](Communicator& world) {
+    run_local(kStarted, {}, [&](Communicator& world) {
       Context ctx;
       const std::int64_t before = sent_by(world);
       call(world, ctx);
@@ -103,7 +103,7 @@ TEST(StartTrees, MessagesOfARankGrowWithTheLevels) {
       EXPECT_LE(own, 2 * kMostOfLevels) << name << ", rank " << world.rank();
       all += own;
     });
-    EXPECT_EQ(all, 2 * (kMany - 1)) << name;
+    EXPECT_EQ(all, 2 * (kStarted - 1)) << name;
   }
 }
 
@@ -130,7 +130,7 @@ class OnHosts final : public testing::ForwardingGroup<Communicator> {
 };
 
 TEST(StartTrees, ClocksAreComparedAlongTheTree) {
-  run_local(kMany, {}, [](Communicator& world) {
+  run_local(kStarted, {}, [](Communicator& world) {
     Communicator apart(std::make_unique<OnHosts>(world.duplicate("apart")));
     Context ctx;
     constexpr int kRounds = 3;
@@ -145,10 +145,10 @@ TEST(StartTrees, ClocksAreComparedAlongTheTree) {
 /// The error that a call ends with on each rank, where `lost` fails before its exchange number
 /// `after`.
 std::vector<std::string> errors_of(const Call& call, int lost, int after, const Error& with) {
-  std::vector<std::string> errors(kMany);
+  std::vector<std::string> errors(kStarted);
   std::atomic<int> named = 0;
   try {
-    run_local(kMany, {.timeout_s = 60}, [&](Communicator& world) {
+    run_local(kStarted, {.timeout_s = 60}, [&](Communicator& world) {
       auto failure = std::make_shared<testing::Failure>();
       if (world.rank() == lost) {
         *failure = {.after = after, .fail = [&] { throw Error(with); }};
@@ -167,7 +167,7 @@ std::vector<std::string> errors_of(const Call& call, int lost, int after, const 
       }
     });
   } catch (const Error&) {
-    EXPECT_EQ(named, kMany) << "all know who it was";
+    EXPECT_EQ(named, kStarted) << "all know who it was";
   }
   return errors;
 }
@@ -179,7 +179,7 @@ TEST(StartTrees, ALostRankEndsAllWithItsCause) {
       for (const int after : {0, 1, 2, 3}) {
         const std::string what = "rank " + std::to_string(lost) + " is lost";
         const Error with(ErrorCode::kData, what, lost);
-        EXPECT_EQ(errors_of(call, lost, after, with), std::vector<std::string>(kMany, what))
+        EXPECT_EQ(errors_of(call, lost, after, with), std::vector<std::string>(kStarted, what))
             << name << " before exchange " << after;
       }
     }
@@ -197,7 +197,7 @@ TEST(StartTrees, AMergerThatThrowsEndsAll) {
                          });
   };
   try {
-    run_local(kMany, {.timeout_s = 60}, [&](Communicator& world) {
+    run_local(kStarted, {.timeout_s = 60}, [&](Communicator& world) {
       Context ctx;
       call(world, ctx);
     });
