@@ -229,12 +229,12 @@ class Merger {
   /// Of this save's streams the one with these columns.
   [[nodiscard]] std::int64_t stream_of(std::size_t table, Range cols) const {
     const std::vector<RowStream>& streams = all_.tables[table].streams;
-    for (std::size_t s = 0; s < streams.size(); ++s) {
-      if (streams[s].cols == cols && written_.contains({table, s})) {
-        return static_cast<std::int64_t>(s);
-      }
+    std::size_t s = 0;
+    while (s < streams.size() && !(streams[s].cols == cols && written_.contains({table, s}))) {
+      ++s;
     }
-    WEFT_CHECK(false, "no stream has columns [{}, {})", cols.begin, cols.end);
+    WEFT_CHECK(s < streams.size(), "no stream has columns [{}, {})", cols.begin, cols.end);
+    return static_cast<std::int64_t>(s);
   }
 
   void find_whole_tables() {
