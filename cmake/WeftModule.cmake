@@ -85,14 +85,14 @@ function(weft_precompile target set)
   target_precompile_headers(${target} REUSE_FROM weft_precompiled_${set})
 endfunction()
 
-# weft_join_sources(<target>): the compiler reads eight files of a target at once, and what they include
+# weft_join_sources(<target>): the compiler reads sixteen files of a target at once, and what they include
 # and instantiate once for all of them. It halves the time of a build. Names in unnamed namespaces
 # therefore differ within a module. The preset dev compiles every file by itself: after a change of one
 # file it has less to do, and it shows that each file includes what it uses.
 option(WEFT_JOIN_SOURCES "Compile several source files of a module at once" ON)
 function(weft_join_sources target)
   if(WEFT_JOIN_SOURCES)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # To GCC the file it compiles is not the one that has both the unnamed namespace and the class.
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
