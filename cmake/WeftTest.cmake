@@ -1,14 +1,14 @@
 include(GoogleTest)
 
-# weft_compile_test(<target>): what all test programs are compiled with. A folder that sets
-# WEFT_TESTS_WITHOUT_LOOPS says that its tests leave the work to the modules: under sanitizers their code is not
-# optimised, which takes three fifths of the time to compile.
+# weft_compile_test(<target>): what all test programs are compiled with. Tests leave the work to the modules, so
+# their own code is not optimised, which takes three fifths of the time to compile; a folder whose tests have
+# loops over numbers of their own sets WEFT_TESTS_WITH_LOOPS.
 function(weft_compile_test target)
   weft_options(${target})
   weft_optimise_lightly(${target})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   set(precompiled tests)
-  if(WEFT_SANITIZE AND WEFT_TESTS_WITHOUT_LOOPS)
+  if(NOT WEFT_TESTS_WITH_LOOPS)
     weft_leave_unoptimised(${target})
     set(precompiled unoptimised_tests)
   endif()
