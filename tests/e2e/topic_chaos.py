@@ -1,4 +1,4 @@
-"""Twelve cases of chaos.py; more of them by hand, with other seeds."""
+"""Twenty cases of chaos.py; more of them by hand, with other seeds."""
 
 import io
 import os
@@ -10,7 +10,7 @@ from harness import Case, MpiCase
 
 class Chaos(Case):
     def test_as_threads(self):
-        self.run_cases(1, 8)
+        self.run_cases(1, 14)
 
     def test_a_lost_checkpoint_is_found(self):
         folder = self.folder
@@ -36,4 +36,4 @@ class MpiChaos(Chaos, MpiCase):
     test_a_lost_checkpoint_is_found = test_as_threads
 
     def test_some_under_mpirun(self):
-        self.run_cases(101, 4)
+        self.run_cases(101, 6)
