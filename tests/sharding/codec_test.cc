@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sharding/coded_run.h"
 #include "tests/sharding/sparse_run.h"
 
 namespace weft::sharding {
@@ -20,23 +21,10 @@ constexpr std::array<CodecFormat, 6> kEncoded = {CodecFormat::kFp16,    CodecFor
                                                  CodecFormat::kFp8E4m3, CodecFormat::kFp8E5m2,
                                                  CodecFormat::kInt8,    CodecFormat::kInt4};
 
-spec::Config coded(spec::Config config, CodecFormat forward, CodecFormat backward) {
-  config.codecs = {.forward = forward, .backward = backward, .group_size = 16};
-  return config;
-}
-
-spec::Config adagrad(spec::Sharding sharding) {
-  return make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
-}
-
-std::string name(CodecFormat format) {
-  return std::string(to_string(format));
-}
-
 TEST(Codecs, WholeBagsKeepOneHashOverRanksAndColumnShards) {
   for (const CodecFormat format : kEncoded) {
     const auto run_with = [format](spec::Sharding sharding, int ranks, DeviceKind device) {
-      return run(coded(adagrad(sharding), format, format),
+      return run(coded(adagrad_job(sharding), format, format),
                  {.ranks = ranks, .device = device, .gradients = Gradients::kRounded});
     };
     const RunResult expected = run_with(spec::Sharding::kTableWise, 1, DeviceKind::kCpu);
@@ -44,28 +32,28 @@ TEST(Codecs, WholeBagsKeepOneHashOverRanksAndColumnShards) {
                                           spec::Sharding::kTableColumnWise}) {
       for (const int ranks : {1, 2, 3, 4}) {
         expect_equal(run_with(sharding, ranks, DeviceKind::kCpu), expected,
-                     fmt::format("{}, sharding {}, {} ranks", name(format),
+                     fmt::format("{}, sharding {}, {} ranks", format_name(format),
                                  static_cast<int>(sharding), ranks));
       }
     }
     expect_equal(run_with(spec::Sharding::kColumnWise, 3, DeviceKind::kCheck), expected,
-                 name(format) + " on the check device");
+                 format_name(format) + " on the check device");
   }
 }
 
 TEST(Codecs, EachDirectionMatters) {
   const auto hash = [](CodecFormat forward, CodecFormat backward) {
-    return run(coded(adagrad(spec::Sharding::kTableWise), forward, backward),
+    return run(coded(adagrad_job(spec::Sharding::kTableWise), forward, backward),
                {.ranks = 2, .gradients = Gradients::kRounded})
         .hash;
   };
   const auto plain =
-      run(adagrad(spec::Sharding::kTableWise), {.gradients = Gradients::kRounded}).hash;
+      run(adagrad_job(spec::Sharding::kTableWise), {.gradients = Gradients::kRounded}).hash;
   EXPECT_EQ(hash(CodecFormat::kFp32, CodecFormat::kFp32), plain);
   EXPECT_EQ(hash(CodecFormat::kInt8, CodecFormat::kFp32), plain) << "weights know no outputs here";
   EXPECT_NE(hash(CodecFormat::kFp32, CodecFormat::kInt8), plain);
   const auto vectors = [](CodecFormat forward) {
-    return run(coded(adagrad(spec::Sharding::kTableWise), forward, CodecFormat::kFp32),
+    return run(coded(adagrad_job(spec::Sharding::kTableWise), forward, CodecFormat::kFp32),
                {.ranks = 2})
         .pooled;
   };
@@ -100,7 +88,7 @@ TEST(Codecs, RowsThatTravelOnceAreEncodedToo) {
   }
   // A row has the same bytes for whoever asks, so vectors do not depend on where rows are cut.
   const auto rows = [](int ranks) {
-    return run(coded(at_the_sample(adagrad(spec::Sharding::kRowWise)), CodecFormat::kInt8,
+    return run(coded(at_the_sample(adagrad_job(spec::Sharding::kRowWise)), CodecFormat::kInt8,
                      CodecFormat::kFp32),
                {.ranks = ranks, .gradients = Gradients::kRounded});
   };
@@ -110,10 +98,11 @@ TEST(Codecs, RowsThatTravelOnceAreEncodedToo) {
 TEST(Codecs, RowWiseIsTheSameTwice) {
   for (const CodecFormat format : {CodecFormat::kInt8, CodecFormat::kFp8E4m3}) {
     const auto run_on_device = [format](DeviceKind device) {
-      return run(coded(adagrad(spec::Sharding::kRowWise), format, format),
+      return run(coded(adagrad_job(spec::Sharding::kRowWise), format, format),
                  {.ranks = 4, .device = device, .gradients = Gradients::kRounded});
     };
-    expect_equal(run_on_device(DeviceKind::kCheck), run_on_device(DeviceKind::kCpu), name(format));
+    expect_equal(run_on_device(DeviceKind::kCheck), run_on_device(DeviceKind::kCpu),
+                 format_name(format));
   }
 }
 
@@ -174,11 +163,11 @@ TEST(Codecs, BytesAreThoseOfTheFormat) {
   for (const CodecFormat format : kEncoded) {
     const Sent sent = send_one_table(format, CodecFormat::kFp32, 1.0F);
     const kernels::Codec codec{static_cast<CodecFormat>(format), 16};
-    EXPECT_EQ(sent.forward, 8 * kernels::encoded_bytes(codec, 40)) << name(format);
+    EXPECT_EQ(sent.forward, 8 * kernels::encoded_bytes(codec, 40)) << format_name(format);
     EXPECT_EQ(sent.backward, 8 * 40 * 4);
     const Sent other = send_one_table(CodecFormat::kFp32, format, 1.0F);
     EXPECT_EQ(other.forward, 8 * 40 * 4);
-    EXPECT_EQ(other.backward, 8 * kernels::encoded_bytes(codec, 40)) << name(format);
+    EXPECT_EQ(other.backward, 8 * kernels::encoded_bytes(codec, 40)) << format_name(format);
     EXPECT_EQ(other.clips, kernels::CodecClips{});
   }
 }

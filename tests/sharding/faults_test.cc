@@ -20,7 +20,7 @@ using comm::testing::Fault;
 using comm::testing::FaultKind;
 using comm::testing::FaultOutcome;
 
-constexpr int kRanks = 64;
+constexpr int kRanksOfFaults = 64;
 
 /// All that travels in a step: a table that all hold, one cut by columns whose rows have a
 /// statistic, one cut by rows with hot rows.
@@ -32,11 +32,11 @@ spec::Config job() {
   return config;
 }
 
-spec::Plan plan_of(const spec::Config& config, const std::vector<int>& hosts) {
-  planner::RankLayout layout{.ranks = kRanks};
+spec::Plan plan_on_hosts(const spec::Config& config, const std::vector<int>& hosts) {
+  planner::RankLayout layout{.ranks = kRanksOfFaults};
   layout.hosts.assign(hosts.begin(), hosts.end());
   spec::Plan plan = planner::make_plan(config, layout);
-  plan.parts = kRanks;
+  plan.parts = kRanksOfFaults;
   plan.collectives = {.ids = spec::CollectiveForm::kHierarchical,
                       .vectors = spec::CollectiveForm::kHierarchical,
                       .dense = spec::CollectiveForm::kHierarchical};
@@ -47,9 +47,10 @@ spec::Plan plan_of(const spec::Config& config, const std::vector<int>& hosts) {
 FaultOutcome run_step(const Fault& fault) {
   const std::vector<int> hosts = comm::testing::hosts_of_sizes(std::vector<int>(8, 8));
   const spec::Config config = job();
-  const spec::Plan plan = plan_of(config, hosts);
-  RunOptions options{.ranks = kRanks, .sizes = {2 * kRanks}, .plan = &plan, .hosts = hosts};
-  options.parts = kRanks;
+  const spec::Plan plan = plan_on_hosts(config, hosts);
+  RunOptions options{
+      .ranks = kRanksOfFaults, .sizes = {2 * kRanksOfFaults}, .plan = &plan, .hosts = hosts};
+  options.parts = kRanksOfFaults;
   options.threads = 1;
   RunResult result;
   return comm::testing::run_with(fault, hosts,
@@ -64,7 +65,7 @@ FaultOutcome run_step(const Fault& fault) {
 /// How many exchanges of each name a rank has.
 std::map<std::string, int> exchanges_of_a_rank() {
   const FaultOutcome whole = run_step({.kind = FaultKind::kNone, .rank = 37});
-  EXPECT_EQ(whole.seen, std::vector<std::string>(kRanks));
+  EXPECT_EQ(whole.seen, std::vector<std::string>(kRanksOfFaults));
   std::map<std::string, int> counts;
   for (const comm::testing::NamedExchange& one : whole.exchanges) {
     // The set-up is tested with the collectives themselves.

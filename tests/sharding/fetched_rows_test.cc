@@ -71,13 +71,7 @@ TEST_P(Fetched, WithDecayAndMaxNorm) {
   expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer), {.steps = 2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers,
-                         Fetched,
-                         ::testing::Values(SparseOptimizerKind::kSgd,
-                                           SparseOptimizerKind::kAdagrad,
-                                           SparseOptimizerKind::kRowWiseAdagrad,
-                                           SparseOptimizerKind::kAdam,
-                                           SparseOptimizerKind::kRowWiseAdam));
+INSTANTIATE_TEST_SUITE_P(Optimizers, Fetched, ::testing::ValuesIn(kSparseOptimizers));
 
 TEST(FetchedRows, OneOrderOfAdditionIsNotAnother) {
   // What the tests above compare depends on where sums are made: the other form differs.
@@ -346,7 +340,7 @@ struct Damage {
   std::vector<unsigned char> bytes;
 };
 
-void expect_refused(const Damage& damage, spec::IdCodec ids, const std::string& message) {
+void expect_rows_refused(const Damage& damage, spec::IdCodec ids, const std::string& message) {
   spec::Config config =
       at_sample(make_config(spec::Sharding::kRowWise, make_optimizer(SparseOptimizerKind::kSgd)),
                 spec::Sharding::kRowWise, spec::RowSplit::kRange);
@@ -370,17 +364,18 @@ void expect_refused(const Damage& damage, spec::IdCodec ids, const std::string& 
 
 TEST(FetchedRows, DamagedMessagesAreRefused) {
   for (const spec::IdCodec ids : {spec::IdCodec::kNarrow, spec::IdCodec::kPacked}) {
-    expect_refused({.bytes = {255, 255, 255, 255}}, ids, "runs of rows exceed the announced");
-    expect_refused({.bytes = {0xe8, 3, 0, 0}}, ids, "runs of rows exceed the announced");
-    expect_refused({.bytes = {1, 0, 0, 0}}, ids, "runs of rows sum to 1,");
+    expect_rows_refused({.bytes = {255, 255, 255, 255}}, ids, "runs of rows exceed the announced");
+    expect_rows_refused({.bytes = {0xe8, 3, 0, 0}}, ids, "runs of rows exceed the announced");
+    expect_rows_refused({.bytes = {1, 0, 0, 0}}, ids, "runs of rows sum to 1,");
   }
   const auto packed = spec::IdCodec::kPacked;
   const std::string list = "run 0 of the rows of table many from rank 11 is no packed list of ";
-  expect_refused({.piece = 1, .bytes = {255}}, packed, list);              // the first row
-  expect_refused({.piece = 1, .at = 1, .bytes = {33}}, packed, list);      // a width
-  expect_refused({.piece = 1, .at = 1, .bytes = {32}}, packed, list);      // more than there is
-  expect_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "bytes, ");  // less
-  expect_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "of table many from rank 11 take ");
+  expect_rows_refused({.piece = 1, .bytes = {255}}, packed, list);          // the first row
+  expect_rows_refused({.piece = 1, .at = 1, .bytes = {33}}, packed, list);  // a width
+  expect_rows_refused({.piece = 1, .at = 1, .bytes = {32}}, packed, list);  // more than there is
+  expect_rows_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "bytes, ");  // less
+  expect_rows_refused({.piece = 1, .at = 1, .bytes = {0}}, packed,
+                      "of table many from rank 11 take ");
 }
 
 }  // namespace

@@ -72,13 +72,7 @@ TEST_P(HotRows, GiveTheHashOfTheUnsplitTableByAnyScheme) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers,
-                         HotRows,
-                         ::testing::Values(SparseOptimizerKind::kSgd,
-                                           SparseOptimizerKind::kAdagrad,
-                                           SparseOptimizerKind::kRowWiseAdagrad,
-                                           SparseOptimizerKind::kAdam,
-                                           SparseOptimizerKind::kRowWiseAdam));
+INSTANTIATE_TEST_SUITE_P(Optimizers, HotRows, ::testing::ValuesIn(kSparseOptimizers));
 
 TEST(HotRows, OfIntegersGiveEqualVectors) {
   const std::vector<std::int64_t> sizes = {29, 3, 1, 600, 29};

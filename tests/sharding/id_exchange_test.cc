@@ -22,7 +22,6 @@ namespace weft::sharding {
 namespace {
 
 using id_ranks::draw;
-using id_ranks::make_config;
 using id_ranks::Ranks;
 using id_ranks::unpack;
 
@@ -224,7 +223,7 @@ TEST(IdExchange, WhatComesOutIsTheBatch) {
   Forms forms;
   int listed = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const spec::Config config = make_config(seed);
+    const spec::Config config = id_ranks::make_config(seed);
     const int num_ranks =
         static_cast<int>(seed % 5 == 4 ? 9 + draw(seed, 97) % 5 : 1 + draw(seed, 99) % 5);
     Ranks ranks(config, num_ranks, seed,
@@ -246,7 +245,7 @@ TEST(IdExchange, WhatComesOutIsTheBatch) {
 
 /// Ranks without a sample, with one bag, and with none that has an id.
 TEST(IdExchange, SlotsWithoutIdsSendNothing) {
-  spec::Config config = make_config(3);
+  spec::Config config = id_ranks::make_config(3);
   for (spec::Table& table : config.tables) {
     table.num_embeddings = 50;
     table.sharding = spec::Sharding::kRowWise;
@@ -277,7 +276,7 @@ TEST(IdExchange, SlotsWithoutIdsSendNothing) {
 
 TEST(IdExchange, TasksOfLongBatches) {
   // More ids than one task takes, in bags of very different lengths.
-  spec::Config config = make_config(3);
+  spec::Config config = id_ranks::make_config(3);
   int listed = 0;
   for (const auto& [sharding, num_ranks] : {std::pair{spec::Sharding::kRowWise, 2},
                                             {spec::Sharding::kTableWise, 2},
@@ -297,8 +296,8 @@ TEST(IdExchange, TasksOfLongBatches) {
 }
 
 /// One feature of one table, on rank 0 of two; `damage` changes what rank 1 has packed.
-void expect_refused(const std::string& message, std::int32_t length, std::int32_t id) {
-  spec::Config config = make_config(0);
+void expect_ids_refused(const std::string& message, std::int32_t length, std::int32_t id) {
+  spec::Config config = id_ranks::make_config(0);
   config.tables.resize(1);
   config.sparse_features.resize(1);
   config.tables[0].num_embeddings = 50;
@@ -375,11 +374,11 @@ TEST(IdExchange, FewOfManySlotsArriveAsTheyWereAsked) {
 }
 
 TEST(IdExchange, DamagedMessagesAreRefused) {
-  expect_refused("bag lengths exceed the announced 3 ids", 255, 7);
-  expect_refused("bag lengths exceed the announced 3 ids", 4, 7);
-  expect_refused("bag lengths sum to 2, 3 ids announced", 1, 7);
-  expect_refused("row 50 is outside a shard of 50 rows", 2, 50);
-  expect_refused("row 255 is outside a shard of 50 rows", 2, 255);
+  expect_ids_refused("bag lengths exceed the announced 3 ids", 255, 7);
+  expect_ids_refused("bag lengths exceed the announced 3 ids", 4, 7);
+  expect_ids_refused("bag lengths sum to 2, 3 ids announced", 1, 7);
+  expect_ids_refused("row 50 is outside a shard of 50 rows", 2, 50);
+  expect_ids_refused("row 255 is outside a shard of 50 rows", 2, 255);
 }
 
 /// Lengths as narrow_lengths() leaves them.
@@ -436,7 +435,7 @@ TEST(IdExchange, IdsTakeTheBytesOfTheLastRow) {
 
 TEST(IdExchange, TheFirstIdOutsideItsTableIsNamed) {
   for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kTableWise}) {
-    spec::Config config = make_config(3);
+    spec::Config config = id_ranks::make_config(3);
     for (spec::Table& table : config.tables) {
       table.sharding = sharding;
     }

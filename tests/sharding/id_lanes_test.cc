@@ -29,7 +29,7 @@ std::vector<Slot> split_slots(std::int64_t features) {
   return std::vector<Slot>(at(features), slot);
 }
 
-std::vector<std::byte> bytes_of(const std::vector<int>& numbers) {
+std::vector<std::byte> lane_of(const std::vector<int>& numbers) {
   std::vector<std::byte> bytes;
   for (const int number : numbers) {
     bytes.push_back(static_cast<std::byte>(number));
@@ -49,7 +49,7 @@ TEST(IdLanes, NumbersTakeABytePerSevenBits) {
 /// Of ten slots the first, with 3 ids, and the last, with 300, more than are listed of 8 bags.
 TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
   const std::vector<Slot> slots = split_slots(10);
-  const std::vector<std::byte> lane = bytes_of({1, 2, 3, 300 % 128 + 128, 300 / 128, 1, 99});
+  const std::vector<std::byte> lane = lane_of({1, 2, 3, 300 % 128 + 128, 300 / 128, 1, 99});
   ASSERT_EQ(marked_slots(lane, 10, 3), 2);
   std::vector<ArrivedSlot> arrived(2);
   EXPECT_EQ(read_slot_counts(lane, slots, 8, 3, arrived), 6);
@@ -109,9 +109,9 @@ TEST(IdLanes, MarksOfManySlotsAreInOrder) {
       for (std::size_t i = 0; i < marked.size(); ++i) {
         lane.push_back(static_cast<int>(i) % 3 + 1);
       }
-      ASSERT_EQ(marked_slots(bytes_of(lane), slots, 3), std::ssize(marked));
+      ASSERT_EQ(marked_slots(lane_of(lane), slots, 3), std::ssize(marked));
       std::vector<ArrivedSlot> arrived(marked.size());
-      EXPECT_EQ(read_slot_counts(bytes_of(lane), split_slots(slots), 64, 3, arrived),
+      EXPECT_EQ(read_slot_counts(lane_of(lane), split_slots(slots), 64, 3, arrived),
                 std::ssize(lane));
       for (std::size_t i = 0; i < marked.size(); ++i) {
         EXPECT_EQ(arrived[i].slot, marked[i]) << slots;
@@ -141,8 +141,8 @@ void expect_counts_refused(const std::vector<int>& lane,
                            const std::string& message,
                            std::int64_t slots = 10) {
   try {
-    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), slots, 3)));
-    read_slot_counts(bytes_of(lane), split_slots(slots), 8, 3, arrived);
+    std::vector<ArrivedSlot> arrived(at(marked_slots(lane_of(lane), slots, 3)));
+    read_slot_counts(lane_of(lane), split_slots(slots), 8, 3, arrived);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);
@@ -202,7 +202,7 @@ void expect_lane_refused(const std::string& message,
   std::vector<std::byte> lane(at(sent[0].bytes));
   std::memcpy(lane.data(), sent[0].data, lane.size());
   // The slot has ids, of which there is one; its bag; its row.
-  ASSERT_EQ(lane, bytes_of({1, 1, 5, 7}));
+  ASSERT_EQ(lane, lane_of({1, 1, 5, 7}));
   damage(lane);
   const IdReceiver receiver(*ranks.paths[0], true, {20, 21, 22, 23, 24, 25, 26, 27, 28});
   ServedIds served;

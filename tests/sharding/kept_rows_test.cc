@@ -56,15 +56,15 @@ TEST(RowIndex, HasWhatAMapHas) {
   }
 }
 
-constexpr std::int64_t kRows = 400;
-constexpr std::int64_t kCols = 24;
+constexpr std::int64_t kKeptRows = 400;
+constexpr std::int64_t kKeptCols = 24;
 constexpr std::int64_t kCacheBytes = 12'000;  // of 24 rows or more, of 400
 
 spec::Table table_of(SparseOptimizerKind kind, spec::RowDType dtype, spec::MemoryTier tier) {
   spec::Table table;
   table.name = "t";
-  table.num_embeddings = kRows;
-  table.embedding_dim = kCols;
+  table.num_embeddings = kKeptRows;
+  table.embedding_dim = kKeptCols;
   table.dtype = dtype;
   table.optimizer.type = kind;
   table.optimizer.learning_rate = 0.1;
@@ -79,11 +79,11 @@ struct TierReplica {
               Device& device,
               const spec::Table& table,
               const ReplicaAverageOptions& options)
-      : below(layout::packed_row(table, kCols).bytes()),
+      : below(layout::packed_row(table, kKeptCols).bytes()),
         shard(device,
               table,
-              Range{0, kRows},
-              {0, kCols},
+              Range{0, kKeptRows},
+              {0, kKeptCols},
               1,
               {.backing = table.memory.tier == spec::MemoryTier::kSsd ? &below : nullptr,
                .cache_bytes = kCacheBytes}),
@@ -103,7 +103,7 @@ struct TierReplica {
     }
     const std::vector<std::int32_t> parts(rows.size() + 1);
     std::vector<float> values;
-    for (std::int64_t i = 0; i < count * kCols; ++i) {
+    for (std::int64_t i = 0; i < count * kKeptCols; ++i) {
       const auto random = philox(random_key(static_cast<std::uint64_t>(seed), RandomPurpose::kTest),
                                  7, static_cast<std::uint64_t>(i));
       values.push_back((uniform_float(random[0]) - 0.5F) /
@@ -112,7 +112,7 @@ struct TierReplica {
     const kernels::Bags bags{
         .ids = rows.data(), .offsets = offsets.data(), .weights = nullptr, .bags = count};
     const embedding::GradientBlock block{
-        .bags = bags, .grads = values.data(), .grad_stride = kCols, .parts = parts.data()};
+        .bags = bags, .grads = values.data(), .grad_stride = kKeptCols, .parts = parts.data()};
     embedding::RowGradients* const one = &gradients;
     gradients.coalesce(ctx, {&block, 1});
     gradients.accumulate(ctx);
@@ -144,9 +144,9 @@ std::vector<std::byte> bytes_of(const StateSource& from) {
   const auto items = from.state_items();
   for (std::size_t k = 0; k < items.size(); ++k) {
     const std::int64_t bytes =
-        kRows * (items[k].col_end - items[k].col_begin) * size_of(items[k].dtype);
+        kKeptRows * (items[k].col_end - items[k].col_begin) * size_of(items[k].dtype);
     all.resize(all.size() + static_cast<std::size_t>(bytes));
-    from.read_state(k, 0, kRows, all.data() + all.size() - bytes);
+    from.read_state(k, 0, kKeptRows, all.data() + all.size() - bytes);
   }
   return all;
 }

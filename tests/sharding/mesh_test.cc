@@ -25,7 +25,7 @@ spec::Config with_mesh(spec::Config config, int groups, spec::SyncForm sync) {
   return config;
 }
 
-std::string name(const Shape& shape, spec::Sharding sharding) {
+std::string name_of_shape(const Shape& shape, spec::Sharding sharding) {
   return fmt::format("{} groups of {} ranks, sharding {}", shape.groups, shape.ranks,
                      static_cast<int>(sharding));
 }
@@ -55,21 +55,15 @@ TEST_P(GroupGradients, HaveTheBitsOfTheGroupsPlanOnItsRanks) {
         const RunResult expected = run(config, options);
         const RunResult got = run_mesh(with_mesh(config, shape.groups, spec::SyncForm::kGradients),
                                        shape, {.samples = 61, .gradients = Gradients::kRounded});
-        EXPECT_EQ(got.hash, expected.hash) << name(shape, sharding);
-        EXPECT_EQ(got.pooled, expected.pooled) << name(shape, sharding);
-        EXPECT_EQ(got.sequences, expected.sequences) << name(shape, sharding);
+        EXPECT_EQ(got.hash, expected.hash) << name_of_shape(shape, sharding);
+        EXPECT_EQ(got.pooled, expected.pooled) << name_of_shape(shape, sharding);
+        EXPECT_EQ(got.sequences, expected.sequences) << name_of_shape(shape, sharding);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers,
-                         GroupGradients,
-                         ::testing::Values(SparseOptimizerKind::kSgd,
-                                           SparseOptimizerKind::kAdagrad,
-                                           SparseOptimizerKind::kRowWiseAdagrad,
-                                           SparseOptimizerKind::kAdam,
-                                           SparseOptimizerKind::kRowWiseAdam));
+INSTANTIATE_TEST_SUITE_P(Optimizers, GroupGradients, ::testing::ValuesIn(kSparseOptimizers));
 
 // Integers, and M a power of two: the average of M steps with M-fold gradients is exact.
 TEST(ReplicaAverages, OfSgdStepsAreTheStepOfTheWholeBatch) {
@@ -85,8 +79,8 @@ TEST(ReplicaAverages, OfSgdStepsAreTheStepOfTheWholeBatch) {
           const RunResult got =
               run_mesh(with_mesh(make_integer_config(sharding), shape.groups, form), shape,
                        {.samples = samples});
-          EXPECT_EQ(got.hash, expected.hash) << name(shape, sharding);
-          EXPECT_EQ(got.pooled, expected.pooled) << name(shape, sharding);
+          EXPECT_EQ(got.hash, expected.hash) << name_of_shape(shape, sharding);
+          EXPECT_EQ(got.pooled, expected.pooled) << name_of_shape(shape, sharding);
         }
       }
     }
@@ -126,7 +120,7 @@ TEST(ReplicaAverages, TouchedRowsGiveTheBitsOfAllRows) {
               run_mesh(with_mesh(config, shape.groups, spec::SyncForm::kDense), shape, options);
           const RunResult touched =
               run_mesh(with_mesh(config, shape.groups, spec::SyncForm::kTouched), shape, options);
-          EXPECT_EQ(touched.hash, dense.hash) << name(shape, spec::Sharding::kColumnWise);
+          EXPECT_EQ(touched.hash, dense.hash) << name_of_shape(shape, spec::Sharding::kColumnWise);
           EXPECT_EQ(touched.pooled, dense.pooled);
         }
       }

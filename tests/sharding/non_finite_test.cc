@@ -15,9 +15,9 @@
 namespace weft::sharding {
 namespace {
 
-constexpr std::int64_t kRows = 10;
-constexpr std::int64_t kCols = 40;
-constexpr std::int64_t kSamples = 20;
+constexpr std::int64_t kBagRows = 10;
+constexpr std::int64_t kBagCols = 40;
+constexpr std::int64_t kBagSamples = 20;
 constexpr std::int64_t kBadRow = 3;
 constexpr std::int64_t kBadCol = 20;
 constexpr std::int64_t kBadSample = 6;
@@ -38,18 +38,18 @@ constexpr std::array<Scheme, 4> kSchemes = {{{spec::Sharding::kTableWise, spec::
 
 /// A bag of two rows and a sequence of one per sample.
 std::vector<std::int64_t> bag_of(std::int64_t sample) {
-  return {sample % kRows, (sample + 1) % kRows};
+  return {sample % kBagRows, (sample + 1) % kBagRows};
 }
 
 std::int64_t row_of_sequence(std::int64_t sample) {
-  return sample % kRows;
+  return sample % kBagRows;
 }
 
 spec::Config make_job(const Scheme& scheme, const spec::Codecs& codecs) {
   spec::Config config;
   config.seed = 3;
   config.codecs = codecs;
-  config.tables = {make_table("t", kRows, kCols)};
+  config.tables = {make_table("t", kBagRows, kBagCols)};
   config.tables[0].sharding = scheme.sharding;
   config.tables[0].pooled_at = scheme.pooled_at;
   config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
@@ -58,7 +58,7 @@ spec::Config make_job(const Scheme& scheme, const spec::Codecs& codecs) {
   return config;
 }
 
-KeyedJaggedTensor batch_of(Range samples) {
+KeyedJaggedTensor bags_and_sequences_of(Range samples) {
   KeyedJaggedTensor batch;
   batch.batch = samples.size();
   batch.keys = {"bag", "sequence"};
@@ -101,10 +101,10 @@ void check_vectors(SparseStep& sparse, Range samples, const std::string& what) {
     const float* const sequence = outputs.sequences[1].row(b);
     EXPECT_EQ(std::isfinite(sequence[kBadCol]), !bad_row) << what << ", row of sample " << sample;
     if (!bad) {
-      EXPECT_TRUE(all_finite(pooled, kCols)) << what << ", bag of sample " << sample;
+      EXPECT_TRUE(all_finite(pooled, kBagCols)) << what << ", bag of sample " << sample;
     }
     if (!bad_row) {
-      EXPECT_TRUE(all_finite(sequence, kCols)) << what << ", row of sample " << sample;
+      EXPECT_TRUE(all_finite(sequence, kBagCols)) << what << ", row of sample " << sample;
     }
   }
 }
@@ -133,10 +133,10 @@ Found step_with(const Scheme& scheme,
     if (direction == Direction::kForward) {
       write_number(embeddings, kBadRow, kBadCol, bad);
     }
-    const Range samples = rank_samples(kSamples, plan.parts, 3, world.rank());
-    const KeyedJaggedTensor batch = batch_of(samples);
+    const Range samples = rank_samples(kBagSamples, plan.parts, 3, world.rank());
+    const KeyedJaggedTensor batch = bags_and_sequences_of(samples);
     embeddings.exchange_counts(
-        ctx, *sparse, {.sparse = batch, .step = 1, .global_size = kSamples, .sample_ids = {}},
+        ctx, *sparse, {.sparse = batch, .step = 1, .global_size = kBagSamples, .sample_ids = {}},
         std::vector<std::byte>(8));
     embeddings.exchange_ids(ctx, *sparse);
     embeddings.lookup(ctx, *sparse);
@@ -145,8 +145,8 @@ Found step_with(const Scheme& scheme,
       check_vectors(*sparse, samples, what);
     } else {
       FeatureMatrices& gradients = sparse->gradients();
-      std::fill_n(gradients.pooled.data, samples.size() * kCols, 0.5F);
-      std::fill_n(gradients.sequences[1].data, samples.size() * kCols, 0.25F);
+      std::fill_n(gradients.pooled.data, samples.size() * kBagCols, 0.5F);
+      std::fill_n(gradients.sequences[1].data, samples.size() * kBagCols, 0.25F);
       if (samples.begin <= kBadSample && kBadSample < samples.end) {
         gradients.pooled.row(kBadSample - samples.begin)[kBadCol] = bad;
       }

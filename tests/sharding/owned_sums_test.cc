@@ -19,15 +19,12 @@ namespace {
 
 using layout::RowSums;
 
-constexpr std::int64_t kManyParts = 24;
-constexpr std::array<SparseOptimizerKind, 5> kOptimizers = {
-    SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
-    SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
+constexpr std::int64_t kPartsOfSums = 24;
 
 RunOptions rounded(int ranks, RowSums sums) {
   RunOptions options{.ranks = ranks, .sizes = {97, 64, 5}, .gradients = Gradients::kRounded};
   options.most_ids = 1;  // no bag is split between tail and hot rows
-  options.parts = kManyParts;
+  options.parts = kPartsOfSums;
   options.row_sums = sums;
   return options;
 }
@@ -92,7 +89,7 @@ TEST_P(OwnedSumsOf, HotRowsHaveTheBitsOfGatheredOnes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, OwnedSumsOf, ::testing::ValuesIn(kOptimizers));
+INSTANTIATE_TEST_SUITE_P(Optimizers, OwnedSumsOf, ::testing::ValuesIn(kSparseOptimizers));
 
 /// Through relays, on hosts of different sizes and with ranks dealt to hosts in turns.
 TEST(OwnedSums, OnHostsHaveTheBitsOfOneRank) {
@@ -122,15 +119,15 @@ TEST(OwnedSums, OnHostsHaveTheBitsOfOneRank) {
   }
 }
 
-constexpr std::int64_t kRows = 60;
+constexpr std::int64_t kSummedRows = 60;
 constexpr std::int64_t kDim = 16;
 
 /// One table of which every sample reads one row; every rank reads all rows in a step of
-/// kManyParts * kRows samples.
+/// kPartsOfSums * kSummedRows samples.
 spec::Config one_table() {
   spec::Config config;
   config.seed = 7;
-  config.tables = {make_table("t", kRows, kDim)};
+  config.tables = {make_table("t", kSummedRows, kDim)};
   config.tables[0].sharding = spec::Sharding::kDataParallel;
   config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   config.tables[0].optimizer.learning_rate = 1.0;
@@ -145,7 +142,7 @@ KeyedJaggedTensor batch_of(Range positions) {
   batch.keys = {"f"};
   batch.offsets.push_back(0);
   for (std::int64_t p = positions.begin; p < positions.end; ++p) {
-    batch.values.push_back(p % kRows);
+    batch.values.push_back(p % kSummedRows);
     batch.offsets.push_back(static_cast<std::int64_t>(batch.values.size()));
   }
   return batch;
@@ -155,14 +152,14 @@ KeyedJaggedTensor batch_of(Range positions) {
 /// which are minus the sums of gradients.
 struct OneStep {
   std::vector<comm::Traffic::Entry> sent;  ///< [ranks]
-  std::vector<float> rows;                 ///< [kRows][kDim] of rank 0
+  std::vector<float> rows;                 ///< [kSummedRows][kDim] of rank 0
 };
 
 OneStep one_step(int ranks, RowSums sums) {
   const spec::Config config = one_table();
   spec::Plan plan = planner::make_plan(config, two_hosts(ranks));
-  plan.parts = kManyParts;
-  constexpr std::int64_t kSize = kManyParts * kRows;
+  plan.parts = kPartsOfSums;
+  constexpr std::int64_t kSize = kPartsOfSums * kSummedRows;
   OneStep result;
   result.sent.resize(static_cast<std::size_t>(ranks));
   comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
@@ -174,7 +171,7 @@ OneStep one_step(int ranks, RowSums sums) {
       stream->enqueue(body);
       stream->synchronize();
     };
-    const Range positions = rank_samples(kSize, kManyParts, ranks, world.rank());
+    const Range positions = rank_samples(kSize, kPartsOfSums, ranks, world.rank());
     const KeyedJaggedTensor batch = batch_of(positions);
     const std::vector<std::byte> control(8);
     for (const std::int64_t step : {1, 2}) {
@@ -202,7 +199,7 @@ OneStep one_step(int ranks, RowSums sums) {
     }
     if (world.rank() == 0) {  // its first samples read the rows in order
       const Matrix<float>& outputs = sparse->outputs().pooled;
-      result.rows.assign(outputs.data, outputs.data + kRows * kDim);
+      result.rows.assign(outputs.data, outputs.data + kSummedRows * kDim);
     }
     embeddings.release(*sparse);
   });
@@ -212,18 +209,18 @@ OneStep one_step(int ranks, RowSums sums) {
 /// In fp32, by the rule of parts, or one part's sum after the other, as messages might arrive.
 std::vector<float> expected_rows(bool by_parts) {
   std::vector<float> rows;
-  for (std::int64_t row = 0; row < kRows; ++row) {
+  for (std::int64_t row = 0; row < kSummedRows; ++row) {
     for (std::int64_t c = 0; c < kDim; ++c) {
-      // Part p has the samples [p * kRows, (p + 1) * kRows), one of each row.
+      // Part p has the samples [p * kSummedRows, (p + 1) * kSummedRows), one of each row.
       std::vector<float> terms;
-      for (std::int64_t p = 0; p < kManyParts; ++p) {
-        terms.push_back(gradient_value(Gradients::kRounded, 1, p * kRows + row, c));
+      for (std::int64_t p = 0; p < kPartsOfSums; ++p) {
+        terms.push_back(gradient_value(Gradients::kRounded, 1, p * kSummedRows + row, c));
       }
       float sum = terms.back();
       if (by_parts) {
         std::array<float, 8> slots{};
         sum_tree(
-            Range{0, kManyParts}, 0,
+            Range{0, kPartsOfSums}, 0,
             [&](Range node, int depth) {
               if (node.size() > 1) {
                 return false;
@@ -237,7 +234,7 @@ std::vector<float> expected_rows(bool by_parts) {
             });
         sum = slots[0];
       } else {
-        for (std::int64_t p = kManyParts - 2; p >= 0; --p) {
+        for (std::int64_t p = kPartsOfSums - 2; p >= 0; --p) {
           sum += terms[static_cast<std::size_t>(p)];
         }
       }
@@ -259,13 +256,13 @@ TEST(OwnedSums, AreAddedByTheRuleOfParts) {
 
 /// Whole subtrees of a rank's parts.
 std::int64_t nodes_of(int ranks, std::int64_t rank) {
-  const Range parts = rank_parts(kManyParts, ranks, rank);
-  return static_cast<std::int64_t>(maximal_subtrees(kManyParts, parts).size());
+  const Range parts = rank_parts(kPartsOfSums, ranks, rank);
+  return static_cast<std::int64_t>(maximal_subtrees(kPartsOfSums, parts).size());
 }
 
 TEST(OwnedSums, SendTheBytesOfTheHeader) {
   for (const int ranks : {2, 4, 9, 24}) {
-    const layout::SumBlocks blocks{.rows = kRows, .ranks = ranks};
+    const layout::SumBlocks blocks{.rows = kSummedRows, .ranks = ranks};
     const OneStep owned = one_step(ranks, RowSums::kOwned);
     const OneStep gathered = one_step(ranks, RowSums::kGathered);
     for (std::int64_t r = 0; r < ranks; ++r) {
@@ -273,13 +270,15 @@ TEST(OwnedSums, SendTheBytesOfTheHeader) {
       const std::int64_t own = blocks.owned(r).size();
       const std::int64_t partials = nodes_of(ranks, r) * (12 + 4 * kDim);
       // A count takes a byte: an owner has at most 30 rows, a rank at most 3 subtrees.
-      ASSERT_LT(layout::most_nodes(kManyParts, ranks) * own, 128);
+      ASSERT_LT(layout::most_nodes(kPartsOfSums, ranks) * own, 128);
       const comm::Traffic::Entry& sent = owned.sent[static_cast<std::size_t>(r)];
-      EXPECT_EQ(sent.bytes, partials * (kRows - own) + others * own * (8 + 4 * kDim) + 2 * others)
+      EXPECT_EQ(sent.bytes,
+                partials * (kSummedRows - own) + others * own * (8 + 4 * kDim) + 2 * others)
           << "rank " << r << " of " << ranks;
       EXPECT_EQ(sent.calls, 4);
       EXPECT_EQ(sent.messages, 4 * others);
-      EXPECT_EQ(gathered.sent[static_cast<std::size_t>(r)].bytes, others * (partials * kRows + 8));
+      EXPECT_EQ(gathered.sent[static_cast<std::size_t>(r)].bytes,
+                others * (partials * kSummedRows + 8));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sharding/replica_items.h"
 #include "tests/sharding/touched_note.h"
 #include "weft/base/philox.h"
 #include "weft/comm/local/local.h"
@@ -23,49 +24,6 @@ namespace {
 
 using embedding::TableShard;
 
-constexpr std::int64_t kRows = 96;
-constexpr std::int64_t kCols = 24;
-
-spec::Table make_table(SparseOptimizerKind kind, spec::RowDType dtype) {
-  spec::Table table;
-  table.name = "t";
-  table.num_embeddings = kRows;
-  table.embedding_dim = kCols;
-  table.dtype = dtype;
-  table.optimizer.type = kind;
-  return table;
-}
-
-/// All elements of an item in fp32.
-std::vector<float> read(const TableShard& shard, std::size_t index) {
-  const StateItem item = shard.state_items()[index];
-  const auto count = static_cast<std::size_t>(kRows * (item.col_end - item.col_begin));
-  std::vector<float> values(count);
-  if (item.dtype == DType::kFloat32) {
-    shard.read_state(index, 0, kRows, values.data());
-    return values;
-  }
-  std::vector<BFloat16> halves(count);
-  shard.read_state(index, 0, kRows, halves.data());
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = to_float(halves[i]);
-  }
-  return values;
-}
-
-void write(TableShard& shard, std::size_t index, const std::vector<float>& values) {
-  const StateItem item = shard.state_items()[index];
-  if (item.dtype == DType::kFloat32) {
-    shard.write_state(index, 0, kRows, item.col_begin, item.col_end, values.data());
-    return;
-  }
-  std::vector<BFloat16> halves;
-  for (const float value : values) {
-    halves.push_back(to_bfloat16(value));
-  }
-  shard.write_state(index, 0, kRows, item.col_begin, item.col_end, halves.data());
-}
-
 /// What one group has: any magnitude, both signs.
 float value_of(std::uint64_t group, std::size_t item, std::size_t i) {
   const auto random = philox(random_key(group, RandomPurpose::kTest), item, i);
@@ -73,15 +31,18 @@ float value_of(std::uint64_t group, std::size_t item, std::size_t i) {
   return std::ldexp(uniform_float(random[0]) - 0.5F, scale);
 }
 
-using Body =
+using ReplicaBody =
     std::function<void(comm::Communicator& world, Context& ctx, TableShard&, ReplicaAverage&)>;
 
 /// Runs on `groups` ranks, each with a replica.
-void with_replicas(int groups, const spec::Table& table, spec::SyncForm form, const Body& body) {
+void with_replicas(int groups,
+                   const spec::Table& table,
+                   spec::SyncForm form,
+                   const ReplicaBody& body) {
   comm::run_local(groups, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    TableShard shard(*device, table, Range{0, kRows}, {0, kCols}, 1, {});
+    TableShard shard(*device, table, Range{0, kReplicaRows}, {0, kReplicaCols}, 1, {});
     ReplicaAverage average(world, *device, {&shard}, {.form = form, .seed = 5});
     body(world, ctx, shard, average);
   });
@@ -91,22 +52,22 @@ TEST(ReplicaAverage, IsTheMeanOfEveryElementRoundedOnce) {
   for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kSplitBf16}) {
     for (const int groups : {2, 3, 5}) {
       with_replicas(
-          groups, make_table(SparseOptimizerKind::kRowWiseAdam, dtype), spec::SyncForm::kDense,
+          groups, replica_table(SparseOptimizerKind::kRowWiseAdam, dtype), spec::SyncForm::kDense,
           [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
             const std::size_t items = shard.state_items().size();
             ASSERT_EQ(items, 3U);
             std::vector<std::vector<float>> own;
             for (std::size_t k = 0; k < items; ++k) {
-              std::vector<float> values = read(shard, k);
+              std::vector<float> values = read_item(shard, k);
               for (std::size_t i = 0; i < values.size(); ++i) {
                 values[i] = value_of(static_cast<std::uint64_t>(world.rank()), k, i);
               }
-              write(shard, k, values);
+              write_item(shard, k, values);
               own.push_back(values);
             }
             average.run(ctx, 1);
             for (std::size_t k = 0; k < items; ++k) {
-              const std::vector<float> got = read(shard, k);
+              const std::vector<float> got = read_item(shard, k);
               for (std::size_t i = 0; i < got.size(); ++i) {
                 double sum = 0.0;
                 for (int m = 0; m < groups; ++m) {
@@ -125,20 +86,20 @@ TEST(ReplicaAverage, EqualValuesStayBesideOthers) {
   for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const int groups : {3, 7, 8}) {
       with_replicas(
-          groups, make_table(SparseOptimizerKind::kSgd, dtype), spec::SyncForm::kDense,
+          groups, replica_table(SparseOptimizerKind::kSgd, dtype), spec::SyncForm::kDense,
           [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
-            std::vector<float> values = read(shard, 0);
+            std::vector<float> values = read_item(shard, 0);
             for (std::size_t i = 0; i < values.size(); ++i) {
-              const bool first_column = i % kCols == 0;
+              const bool first_column = i % kReplicaCols == 0;
               values[i] = i % 7 == 3 ? -0.0F : value_of(99, 0, i);
               values[i] = first_column ? static_cast<float>(world.rank()) : values[i];
             }
-            write(shard, 0, values);
-            const std::vector<float> before = read(shard, 0);
+            write_item(shard, 0, values);
+            const std::vector<float> before = read_item(shard, 0);
             average.run(ctx, 1);
-            const std::vector<float> after = read(shard, 0);
+            const std::vector<float> after = read_item(shard, 0);
             for (std::size_t i = 0; i < after.size(); ++i) {
-              if (i % kCols != 0) {
+              if (i % kReplicaCols != 0) {
                 ASSERT_EQ(std::bit_cast<std::uint32_t>(after[i]),
                           std::bit_cast<std::uint32_t>(before[i]))
                     << before[i] << " of " << groups;
@@ -154,20 +115,23 @@ TEST(ReplicaAverage, EqualValuesStayBesideOthers) {
 TEST(ReplicaAverage, HalvesAreRoundedUpAsOftenAsNot) {
   // 1 and the next bf16 above it: the mean lies half-way.
   with_replicas(
-      2, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kBf16), spec::SyncForm::kDense,
+      2, replica_table(SparseOptimizerKind::kSgd, spec::RowDType::kBf16), spec::SyncForm::kDense,
       [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
         const float next = 1.0F + 0x1.0p-7F;
         std::vector<float> first;
         for (const std::int64_t step : {1, 2}) {
-          write(shard, 0, std::vector<float>(kRows * kCols, world.rank() == 0 ? 1.0F : next));
+          write_item(
+              shard, 0,
+              std::vector<float>(kReplicaRows * kReplicaCols, world.rank() == 0 ? 1.0F : next));
           average.run(ctx, step);
-          const std::vector<float> got = read(shard, 0);
+          const std::vector<float> got = read_item(shard, 0);
           std::int64_t up = 0;
           for (const float value : got) {
             ASSERT_TRUE(value == 1.0F || value == next) << value;
             up += value == next ? 1 : 0;
           }
-          EXPECT_NEAR(static_cast<double>(up), 0.5 * kRows * kCols, 120.0);  // 5 deviations
+          EXPECT_NEAR(static_cast<double>(up), 0.5 * kReplicaRows * kReplicaCols,
+                      120.0);  // 5 deviations
           EXPECT_NE(got, first) << "the draws do not depend on the step";
           first = got;
         }
@@ -175,7 +139,7 @@ TEST(ReplicaAverage, HalvesAreRoundedUpAsOftenAsNot) {
 }
 
 /// Updates rows [first, first + count) with gradients of `factor`.
-embedding::RowGradients touch(
+embedding::RowGradients touch_evenly(
     Context& ctx, TableShard& shard, std::int64_t first, std::int64_t count, float factor = 1.0F) {
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> offsets;
@@ -184,11 +148,11 @@ embedding::RowGradients touch(
     ids.push_back(first + i);
   }
   const std::vector<std::int32_t> parts(ids.size());
-  const std::vector<float> gradients(static_cast<std::size_t>(count * kCols), 1.0F);
+  const std::vector<float> gradients(static_cast<std::size_t>(count * kReplicaCols), 1.0F);
   const embedding::GradientBlock block{
       .bags = {.ids = ids.data(), .offsets = offsets.data(), .weights = nullptr, .bags = count},
       .grads = gradients.data(),
-      .grad_stride = kCols,
+      .grad_stride = kReplicaCols,
       .parts = parts.data()};
   embedding::RowGradients touched(*ctx.device, shard);
   touched.coalesce(ctx, {&block, 1});
@@ -204,26 +168,26 @@ TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
                             SparseOptimizerKind::kAdam}) {
       for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
         for (const int groups : {2, 4, 8}) {
-          const spec::Table table = make_table(kind, dtype);
-          const double row_bytes = cost::replica_row_bytes(table, kCols);
-          with_replicas(groups, table, form,
-                        [&](comm::Communicator& world, Context& ctx, TableShard& shard,
-                            ReplicaAverage& average) {
-                          // Each group's 8 rows overlap with the next one's by half.
-                          note_updated(average, touch(ctx, shard, 4 * world.rank(), 8));
-                          const std::int64_t before = world.traffic().total().bytes;
-                          average.run(ctx, 1);
-                          const bool all = form == spec::SyncForm::kDense;
-                          const auto rows = static_cast<double>(all ? kRows : 4 * groups + 4);
-                          const double expected =
-                              cost::replica_average_bytes(groups, rows * row_bytes) +
-                              (all ? 0.0 : cost::touched_list_bytes(groups, 1, 8));
-                          // Of touched rows no number of groups divides 4 M + 4: a row more or
-                          // less.
-                          EXPECT_NEAR(static_cast<double>(world.traffic().total().bytes - before),
-                                      expected, all ? 0.0 : row_bytes * groups)
-                              << groups << " groups";
-                        });
+          const spec::Table table = replica_table(kind, dtype);
+          const double row_bytes = cost::replica_row_bytes(table, kReplicaCols);
+          with_replicas(
+              groups, table, form,
+              [&](comm::Communicator& world, Context& ctx, TableShard& shard,
+                  ReplicaAverage& average) {
+                // Each group's 8 rows overlap with the next one's by half.
+                note_updated(average, touch_evenly(ctx, shard, 4 * world.rank(), 8));
+                const std::int64_t before = world.traffic().total().bytes;
+                average.run(ctx, 1);
+                const bool all = form == spec::SyncForm::kDense;
+                const auto rows = static_cast<double>(all ? kReplicaRows : 4 * groups + 4);
+                const double expected = cost::replica_average_bytes(groups, rows * row_bytes) +
+                                        (all ? 0.0 : cost::touched_list_bytes(groups, 1, 8));
+                // Of touched rows no number of groups divides 4 M + 4: a row more or
+                // less.
+                EXPECT_NEAR(static_cast<double>(world.traffic().total().bytes - before), expected,
+                            all ? 0.0 : row_bytes * groups)
+                    << groups << " groups";
+              });
         }
       }
     }
@@ -234,15 +198,15 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    TableShard shard(*device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
-                     Range{0, kRows}, {0, kCols}, 1, {});
+    TableShard shard(*device, replica_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+                     Range{0, kReplicaRows}, {0, kReplicaCols}, 1, {});
     TouchedRows touched(world, {&shard});
     for (int round = 0; round < 2; ++round) {
       std::vector<std::int32_t> expected;
       for (int step = 0; step < 200; ++step) {
         // Runs of 6 rows, of a rank each, over 40 rows in no order.
         const std::int64_t first = (step * 13 + world.rank() * 5) % 35;
-        note_updated(touched, touch(ctx, shard, first, 6));
+        note_updated(touched, touch_evenly(ctx, shard, first, 6));
         ASSERT_LE(touched.entries(), 2 * 40 + 6) << "step " << step;
       }
       for (int row = 0; row < 40; ++row) {
@@ -252,7 +216,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
       EXPECT_EQ(std::vector(touched.rows(0).begin(), touched.rows(0).end()), expected);
       EXPECT_EQ(touched.entries(), 0);
     }
-    note_updated(touched, touch(ctx, shard, world.rank() == 0 ? 90 : 3, 2));
+    note_updated(touched, touch_evenly(ctx, shard, world.rank() == 0 ? 90 : 3, 2));
     touched.unite(ctx);
     EXPECT_EQ(std::vector(touched.rows(0).begin(), touched.rows(0).end()),
               (std::vector<std::int32_t>{3, 4, 90, 91}));
@@ -262,7 +226,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
 TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
   constexpr double kScale = 5.0;
   for (const auto kind : {SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad}) {
-    spec::Table table = make_table(kind, spec::RowDType::kFp32);
+    spec::Table table = replica_table(kind, spec::RowDType::kFp32);
     table.optimizer.learning_rate = 0.3;
     table.optimizer.eps = 0.1;
     table.optimizer.initial_accumulator = 0.7;
@@ -272,11 +236,11 @@ TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
     table.optimizer = optim::momentum_scaled(plain, kScale);
     with_replicas(1, table, spec::SyncForm::kDense,
                   [&](comm::Communicator&, Context& ctx, TableShard& shard, ReplicaAverage&) {
-                    const std::vector<float> before = read(shard, 0);
-                    touch(ctx, shard, 0, kRows);  // gradients of 1
-                    const std::vector<float> after = read(shard, 0);
+                    const std::vector<float> before = read_item(shard, 0);
+                    touch_evenly(ctx, shard, 0, kReplicaRows);  // gradients of 1
+                    const std::vector<float> after = read_item(shard, 0);
                     const double sum = kScale * plain.initial_accumulator + 1.0;
-                    EXPECT_FLOAT_EQ(read(shard, 1)[3], static_cast<float>(sum));
+                    EXPECT_FLOAT_EQ(read_item(shard, 1)[3], static_cast<float>(sum));
                     const double step = plain.learning_rate / (std::sqrt(sum / kScale) + plain.eps);
                     const double keep = 1.0 - plain.learning_rate * plain.weight_decay;
                     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -291,16 +255,16 @@ TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
 // The mean of the groups' squares of M-fold gradients: M times the square of one group's.
 TEST(MomentumScaled, ARowThatOneGroupTouchesHasTheSumOfOneGroup) {
   for (const int groups : {2, 4, 8}) {
-    spec::Table table = make_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32);
+    spec::Table table = replica_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32);
     table.optimizer.initial_accumulator = 0.25;
     table.optimizer = optim::momentum_scaled(table.optimizer, groups);
     with_replicas(
         groups, table, spec::SyncForm::kTouched,
         [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
           const auto factor = static_cast<float>(groups);
-          note_updated(average, touch(ctx, shard, 0, world.rank() == 1 ? 8 : 0, factor));
+          note_updated(average, touch_evenly(ctx, shard, 0, world.rank() == 1 ? 8 : 0, factor));
           average.run(ctx, 1);
-          const std::vector<float> sums = read(shard, 1);
+          const std::vector<float> sums = read_item(shard, 1);
           EXPECT_EQ(sums[3] / factor, 0.25F + 1.0F);
           EXPECT_EQ(sums[50] / factor, 0.25F) << "nobody touched it";
         });

@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sharding/replica_items.h"
+#include "tests/sharding/sparse_run.h"
 #include "tests/sharding/touched_note.h"
 #include "weft/base/philox.h"
 #include "weft/comm/local/local.h"
@@ -24,80 +26,31 @@ namespace {
 
 using embedding::TableShard;
 
-constexpr std::int64_t kRows = 96;
-constexpr std::int64_t kCols = 24;
-
 constexpr CodecFormat kLossy[] = {CodecFormat::kFp16,    CodecFormat::kBf16, CodecFormat::kFp8E4m3,
                                   CodecFormat::kFp8E5m2, CodecFormat::kInt8, CodecFormat::kInt4};
 
-constexpr SparseOptimizerKind kOptimizers[] = {
-    SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
-    SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
-
-spec::Table make_table(SparseOptimizerKind kind, spec::RowDType dtype) {
-  spec::Table table;
-  table.name = "t";
-  table.num_embeddings = kRows;
-  table.embedding_dim = kCols;
-  table.dtype = dtype;
-  table.optimizer.type = kind;
-  table.optimizer.learning_rate = 0.1;
-  return table;
-}
-
-ReplicaAverageOptions coded(CodecFormat format,
-                            spec::SyncForm form = spec::SyncForm::kDense,
-                            bool error_feedback = true) {
+ReplicaAverageOptions coded_average(CodecFormat format,
+                                    spec::SyncForm form = spec::SyncForm::kDense,
+                                    bool error_feedback = true) {
   return {.form = form,
           .seed = 5,
           .codec = {.format = format, .group = 16},
           .error_feedback = error_feedback};
 }
 
-template <typename Element>
-std::vector<float> read_as(const StateSource& from, std::size_t index, const StateItem& item) {
-  std::vector<Element> values(
-      static_cast<std::size_t>(item.held().size() * (item.col_end - item.col_begin)));
-  from.read_state(index, item.row_begin, item.held().size(), values.data());
-  std::vector<float> floats;
-  for (const Element value : values) {
-    floats.push_back(to_float(value));
-  }
-  return floats;
-}
-
-std::vector<float> read(const StateSource& from, std::size_t index) {
-  const StateItem item = from.state_items()[index];
-  switch (item.dtype) {
-    case DType::kFloat16:
-      return read_as<Float16>(from, index, item);
-    case DType::kBFloat16:
-      return read_as<BFloat16>(from, index, item);
-    default:
-      return read_as<float>(from, index, item);
-  }
-}
-
 /// All items as bits.
 std::vector<std::uint32_t> bits(const StateSource& from) {
   std::vector<std::uint32_t> all;
   for (std::size_t k = 0; k < from.state_items().size(); ++k) {
-    for (const float value : read(from, k)) {
+    for (const float value : read_item(from, k)) {
       all.push_back(std::bit_cast<std::uint32_t>(value));
     }
   }
   return all;
 }
 
-/// Of an fp32 item.
-void write(TableShard& shard, std::size_t index, const std::vector<float>& values) {
-  const StateItem item = shard.state_items()[index];
-  ASSERT_EQ(item.dtype, DType::kFloat32);
-  shard.write_state(index, 0, kRows, item.col_begin, item.col_end, values.data());
-}
-
 /// Updates rows [first, first + count) with gradients of any magnitude.
-embedding::RowGradients touch(
+embedding::RowGradients touch_at_random(
     Context& ctx, TableShard& shard, std::int64_t first, std::int64_t count, int seed) {
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> offsets;
@@ -107,7 +60,7 @@ embedding::RowGradients touch(
   }
   const std::vector<std::int32_t> parts(ids.size());
   std::vector<float> gradients;
-  for (std::int64_t i = 0; i < count * kCols; ++i) {
+  for (std::int64_t i = 0; i < count * kReplicaCols; ++i) {
     const auto random = philox(random_key(static_cast<std::uint64_t>(seed), RandomPurpose::kTest),
                                static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(i));
     gradients.push_back(
@@ -116,7 +69,7 @@ embedding::RowGradients touch(
   const embedding::GradientBlock block{
       .bags = {.ids = ids.data(), .offsets = offsets.data(), .weights = nullptr, .bags = count},
       .grads = gradients.data(),
-      .grad_stride = kCols,
+      .grad_stride = kReplicaCols,
       .parts = parts.data()};
   embedding::RowGradients touched(*ctx.device, shard);
   touched.coalesce(ctx, {&block, 1});
@@ -131,16 +84,16 @@ struct Replica {
           Device& device,
           const spec::Table& table,
           const ReplicaAverageOptions& options)
-      : shard(device, table, Range{0, kRows}, {0, kCols}, 1, {}),
+      : shard(device, table, Range{0, kReplicaRows}, {0, kReplicaCols}, 1, {}),
         average(world, device, {&shard}, options) {}
 
   TableShard shard;
   ReplicaAverage average;
 };
 
-using Body = std::function<void(comm::Communicator& world, Context& ctx, Device& device)>;
+using GroupBody = std::function<void(comm::Communicator& world, Context& ctx, Device& device)>;
 
-void on_groups(int groups, const Body& body) {
+void on_groups(int groups, const GroupBody& body) {
   comm::run_local(groups, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
@@ -161,20 +114,22 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
   for (const CodecFormat format : kLossy) {
     for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
                              spec::RowDType::kSplitBf16}) {
-      const spec::Table table = make_table(kOptimizers[turn++ % std::size(kOptimizers)], dtype);
+      const spec::Table table =
+          replica_table(kSparseOptimizers[turn++ % std::size(kSparseOptimizers)], dtype);
       const std::string what = std::string(to_string(format)) + ", optimizer " +
                                std::to_string(static_cast<int>(table.optimizer.type)) + ", rows " +
                                std::to_string(static_cast<int>(dtype));
       on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-        Replica dense(world, device, table, coded(format));
-        Replica touched(world, device, table, coded(format, spec::SyncForm::kTouched));
-        const std::vector<float> initial = read(dense.shard, 0);
+        Replica dense(world, device, table, coded_average(format));
+        Replica touched(world, device, table, coded_average(format, spec::SyncForm::kTouched));
+        const std::vector<float> initial = read_item(dense.shard, 0);
         for (int step = 1; step <= 10; ++step) {
           // Rows from 80 on are nobody's, and after step 6 nobody updates any.
           const std::int64_t first = (step * 11 + world.rank() * 5) % 70;
           for (Replica* replica : {&dense, &touched}) {
-            note_updated(replica->average, touch(ctx, replica->shard, first, step > 6 ? 0 : 10,
-                                                 10 * step + world.rank()));
+            note_updated(replica->average,
+                         touch_at_random(ctx, replica->shard, first, step > 6 ? 0 : 10,
+                                         10 * step + world.rank()));
             if (step % 2 == 0) {
               replica->average.run(ctx, step);
               expect_equal_replicas(world, ctx, replica->shard);
@@ -186,9 +141,10 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
                 << what << ", step " << step;
           }
         }
-        const std::vector<float> last = read(dense.shard, 0);
-        EXPECT_FALSE(std::equal(last.begin(), last.begin() + 80 * kCols, initial.begin()));
-        EXPECT_TRUE(std::equal(last.begin() + 80 * kCols, last.end(), initial.begin() + 80 * kCols))
+        const std::vector<float> last = read_item(dense.shard, 0);
+        EXPECT_FALSE(std::equal(last.begin(), last.begin() + 80 * kReplicaCols, initial.begin()));
+        EXPECT_TRUE(std::equal(last.begin() + 80 * kReplicaCols, last.end(),
+                               initial.begin() + 80 * kReplicaCols))
             << "rows that nobody touched have moved";
         EXPECT_EQ(dense.average.clips().codec, kernels::CodecClips{}) << what;
       });
@@ -199,13 +155,14 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
 TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
   for (const CodecFormat format : kLossy) {
     on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-      Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
-                      coded(format));
-      std::vector<float> values = read(replica.shard, 0);
+      Replica replica(world, device,
+                      replica_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+                      coded_average(format));
+      std::vector<float> values = read_item(replica.shard, 0);
       for (std::size_t i = 0; i < values.size(); i += 3) {
         values[i] = -0.0F;
       }
-      write(replica.shard, 0, values);
+      write_item(replica.shard, 0, values);
       replica.average.restored(ctx);
       const std::vector<std::uint32_t> before = bits(replica.shard);
       replica.average.run(ctx, 1);
@@ -216,12 +173,13 @@ TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
 
 TEST(CodedAverage, Fp32HasTheBitsOfNoCodec) {
   on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    const spec::Table table = make_table(SparseOptimizerKind::kAdam, spec::RowDType::kBf16);
+    const spec::Table table = replica_table(SparseOptimizerKind::kAdam, spec::RowDType::kBf16);
     Replica plain(world, device, table, {.form = spec::SyncForm::kTouched, .seed = 5});
-    Replica fp32(world, device, table, coded(CodecFormat::kFp32, spec::SyncForm::kTouched));
+    Replica fp32(world, device, table, coded_average(CodecFormat::kFp32, spec::SyncForm::kTouched));
     for (int step = 1; step <= 4; ++step) {
       for (Replica* replica : {&plain, &fp32}) {
-        note_updated(replica->average, touch(ctx, replica->shard, 3 * world.rank(), 8, step));
+        note_updated(replica->average,
+                     touch_at_random(ctx, replica->shard, 3 * world.rank(), 8, step));
         replica->average.run(ctx, step);
       }
       ASSERT_EQ(bits(plain.shard), bits(fp32.shard));
@@ -253,19 +211,20 @@ double drift_error(CodecFormat format, bool error_feedback) {
   constexpr int kGroups = 2;
   double largest = 0.0;
   on_groups(kGroups, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
-                    coded(format, spec::SyncForm::kDense, error_feedback));
-    std::vector<float> values = read(replica.shard, 0);
+    Replica replica(world, device, replica_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+                    coded_average(format, spec::SyncForm::kDense, error_feedback));
+    std::vector<float> values = read_item(replica.shard, 0);
     std::vector<double> expected(values.begin(), values.end());
     for (int step = 1; step <= 100; ++step) {
       std::vector<float> moved = values;
       for (std::size_t i = 0; i < values.size(); ++i) {
-        moved[i] += i % kCols % 16 == 0 ? 1.0F : 0.003F;  // one large number per group of columns
+        moved[i] +=
+            i % kReplicaCols % 16 == 0 ? 1.0F : 0.003F;  // one large number per group of columns
         expected[i] += static_cast<double>(moved[i]) - static_cast<double>(values[i]);
       }
-      write(replica.shard, 0, moved);
+      write_item(replica.shard, 0, moved);
       replica.average.run(ctx, step);
-      values = read(replica.shard, 0);
+      values = read_item(replica.shard, 0);
     }
     if (world.rank() == 0) {
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -291,32 +250,33 @@ TEST(CodedAverage, WhatIsLostFollows) {
 
 TEST(CodedAverage, SendsTheBytesOfTheFormula) {
   for (const CodecFormat format : kLossy) {
-    for (const auto kind : kOptimizers) {
+    for (const auto kind : kSparseOptimizers) {
       for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
         for (const int groups : {2, 4, 8}) {
-          const spec::Table table = make_table(kind, spec::RowDType::kBf16);
+          const spec::Table table = replica_table(kind, spec::RowDType::kBf16);
           const spec::Codecs codecs{.sync = static_cast<CodecFormat>(format), .group_size = 16};
           on_groups(groups, [&](comm::Communicator& world, Context& ctx, Device& device) {
-            Replica replica(world, device, table, coded(format, form));
+            Replica replica(world, device, table, coded_average(format, form));
             // Each group's 8 rows overlap with the next one's by half.
-            note_updated(replica.average, touch(ctx, replica.shard, 4 * world.rank(), 8, 1));
+            note_updated(replica.average,
+                         touch_at_random(ctx, replica.shard, 4 * world.rank(), 8, 1));
             const std::int64_t before = world.traffic().total().bytes;
             replica.average.run(ctx, 1);
             const auto sent = static_cast<double>(world.traffic().total().bytes - before);
             const bool all = form == spec::SyncForm::kDense;
-            const std::int64_t rows = all ? kRows : 4 * groups + 4;
+            const std::int64_t rows = all ? kReplicaRows : 4 * groups + 4;
             std::int64_t own = 0;
             for (std::int64_t row = world.rank(); row < rows; row += groups) {
               ++own;
             }
-            const double row_bytes = cost::coded_row_bytes(table, kCols, codecs);
-            EXPECT_EQ(cost::sync_row_bytes(table, kCols, codecs), row_bytes);
+            const double row_bytes = cost::coded_row_bytes(table, kReplicaCols, codecs);
+            EXPECT_EQ(cost::sync_row_bytes(table, kReplicaCols, codecs), row_bytes);
             const double lists = all ? 0.0 : cost::touched_list_bytes(groups, 1, 8);
             EXPECT_EQ(sent,
                       row_bytes * static_cast<double>(rows - own + (groups - 1) * own) + lists)
                 << to_string(format) << ", " << groups << " groups";
             if (all) {
-              EXPECT_EQ(sent, cost::replica_average_bytes(groups, row_bytes * kRows));
+              EXPECT_EQ(sent, cost::replica_average_bytes(groups, row_bytes * kReplicaRows));
             }
           });
         }
@@ -330,13 +290,13 @@ TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
   for (const CodecFormat format : {CodecFormat::kBf16, CodecFormat::kInt8, CodecFormat::kInt4}) {
     on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
       Replica replica(world, device,
-                      make_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
-                      coded(format, spec::SyncForm::kTouched));
-      note_updated(replica.average, touch(ctx, replica.shard, 10 * world.rank(), 10, 1));
+                      replica_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
+                      coded_average(format, spec::SyncForm::kTouched));
+      note_updated(replica.average, touch_at_random(ctx, replica.shard, 10 * world.rank(), 10, 1));
       replica.average.run(ctx, 1);
       std::vector<double> sent;
       for (int step = 2; step < 24; ++step) {
-        note_updated(replica.average, touch(ctx, replica.shard, 0, 0, step));
+        note_updated(replica.average, touch_at_random(ctx, replica.shard, 0, 0, step));
         const std::int64_t before = world.traffic().total().bytes;
         replica.average.run(ctx, step);
         sent.push_back(static_cast<double>(world.traffic().total().bytes - before));
@@ -350,15 +310,16 @@ TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
 TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
   for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
                            spec::RowDType::kSplitBf16}) {
-    for (const auto kind : kOptimizers) {
+    for (const auto kind : kSparseOptimizers) {
       for (const bool feedback : {false, true}) {
         on_groups(2, [&](comm::Communicator& world, Context& /*ctx*/, Device& device) {
-          const spec::Table table = make_table(kind, dtype);
-          const Replica replica(world, device, table,
-                                coded(CodecFormat::kInt8, spec::SyncForm::kDense, feedback));
-          const layout::SyncRow row = layout::sync_row(table, kCols);
-          const auto lengths =
-              layout::sync_copy_lengths<std::int64_t>(kRows, row, feedback ? row.floats(kCols) : 0);
+          const spec::Table table = replica_table(kind, dtype);
+          const Replica replica(
+              world, device, table,
+              coded_average(CodecFormat::kInt8, spec::SyncForm::kDense, feedback));
+          const layout::SyncRow row = layout::sync_row(table, kReplicaCols);
+          const auto lengths = layout::sync_copy_lengths<std::int64_t>(
+              kReplicaRows, row, feedback ? row.floats(kReplicaCols) : 0);
           EXPECT_EQ(replica.average.copies_bytes(), layout::total_bytes(lengths));
         });
       }
@@ -369,60 +330,60 @@ TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
 // A moment of 0.1 falls by 0.099 beside one that falls by 20 of its group: a step is 0.16.
 TEST(CodedAverage, MomentsThatWouldBeNegativeStayAndAreCounted) {
   on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device, make_table(SparseOptimizerKind::kAdam, spec::RowDType::kFp32),
-                    coded(CodecFormat::kInt8));
+    Replica replica(world, device, replica_table(SparseOptimizerKind::kAdam, spec::RowDType::kFp32),
+                    coded_average(CodecFormat::kInt8));
     constexpr std::size_t kSquares = 2;  // behind weights and means
-    std::vector<float> squares(kRows * kCols, 1.0F);
-    for (std::size_t row = 0; row < kRows; ++row) {
-      squares[row * kCols] = 100.0F;
-      squares[row * kCols + 1] = 0.1F;
+    std::vector<float> squares(kReplicaRows * kReplicaCols, 1.0F);
+    for (std::size_t row = 0; row < kReplicaRows; ++row) {
+      squares[row * kReplicaCols] = 100.0F;
+      squares[row * kReplicaCols + 1] = 0.1F;
     }
-    write(replica.shard, kSquares, squares);
+    write_item(replica.shard, kSquares, squares);
     replica.average.restored(ctx);
     const std::vector<float> before = squares;
-    for (std::size_t row = 0; row < kRows; ++row) {
-      squares[row * kCols] = 80.0F;
-      squares[row * kCols + 1] = 0.001F;
+    for (std::size_t row = 0; row < kReplicaRows; ++row) {
+      squares[row * kReplicaCols] = 80.0F;
+      squares[row * kReplicaCols + 1] = 0.001F;
     }
-    write(replica.shard, kSquares, squares);
+    write_item(replica.shard, kSquares, squares);
     replica.average.run(ctx, 1);
     std::int64_t kept = replica.average.clips().kept;
     world.all_reduce(ctx, &kept, 1);
-    EXPECT_EQ(kept, kRows);
-    std::vector<float> got = read(replica.shard, kSquares);
-    for (std::size_t row = 0; row < kRows; ++row) {
-      ASSERT_EQ(got[row * kCols + 1], before[row * kCols + 1]) << "row " << row;
-      ASSERT_NEAR(got[row * kCols], 80.0F, 0.2F);
+    EXPECT_EQ(kept, kReplicaRows);
+    std::vector<float> got = read_item(replica.shard, kSquares);
+    for (std::size_t row = 0; row < kReplicaRows; ++row) {
+      ASSERT_EQ(got[row * kReplicaCols + 1], before[row * kReplicaCols + 1]) << "row " << row;
+      ASSERT_NEAR(got[row * kReplicaCols], 80.0F, 0.2F);
     }
     expect_equal_replicas(world, ctx, replica.shard);
     // What it should have been follows, beside smaller changes.
     for (int step = 2; step < 5; ++step) {
       replica.average.run(ctx, step);
     }
-    got = read(replica.shard, kSquares);
-    for (std::size_t row = 0; row < kRows; ++row) {
-      ASSERT_NEAR(got[row * kCols + 1], 0.001F, 2e-3F) << "row " << row;
-      ASSERT_GE(got[row * kCols + 1], 0.0F);
+    got = read_item(replica.shard, kSquares);
+    for (std::size_t row = 0; row < kReplicaRows; ++row) {
+      ASSERT_NEAR(got[row * kReplicaCols + 1], 0.001F, 2e-3F) << "row " << row;
+      ASSERT_GE(got[row * kReplicaCols + 1], 0.0F);
     }
   });
 }
 
 TEST(CodedAverage, WhatIsTooLargeIsCountedAndFollows) {
   on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
-                    coded(CodecFormat::kFp16));
-    std::vector<float> values = read(replica.shard, 0);
+    Replica replica(world, device, replica_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+                    coded_average(CodecFormat::kFp16));
+    std::vector<float> values = read_item(replica.shard, 0);
     values[7] += 1e5F;
-    write(replica.shard, 0, values);
+    write_item(replica.shard, 0, values);
     replica.average.run(ctx, 1);
     std::int64_t clipped = replica.average.clips().codec.clipped;
     world.all_reduce(ctx, &clipped, 1);
     EXPECT_EQ(clipped, 2) << "of the change, and of the mean";
-    EXPECT_LT(read(replica.shard, 0)[7], 0.7e5F);
+    EXPECT_LT(read_item(replica.shard, 0)[7], 0.7e5F);
     for (int step = 2; step < 6; ++step) {
       replica.average.run(ctx, step);
     }
-    EXPECT_NEAR(read(replica.shard, 0)[7], 1e5F, 1.0F);
+    EXPECT_NEAR(read_item(replica.shard, 0)[7], 1e5F, 1.0F);
     expect_equal_replicas(world, ctx, replica.shard);
   });
 }
@@ -431,22 +392,23 @@ TEST(CodedAverage, GoesOnFromSavedResiduals) {
   for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
     on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
       const spec::Table table =
-          make_table(SparseOptimizerKind::kRowWiseAdam, spec::RowDType::kBf16);
-      Replica whole(world, device, table, coded(CodecFormat::kInt4, form));
-      Replica resumed(world, device, table, coded(CodecFormat::kInt4, form));
-      Replica dropped(world, device, table, coded(CodecFormat::kInt4, form));
+          replica_table(SparseOptimizerKind::kRowWiseAdam, spec::RowDType::kBf16);
+      Replica whole(world, device, table, coded_average(CodecFormat::kInt4, form));
+      Replica resumed(world, device, table, coded_average(CodecFormat::kInt4, form));
+      Replica dropped(world, device, table, coded_average(CodecFormat::kInt4, form));
       const auto step = [&](Replica& replica, int number) {
-        note_updated(replica.average,
-                     touch(ctx, replica.shard, (7 * number + 4 * world.rank()) % 60, 9, number));
+        note_updated(
+            replica.average,
+            touch_at_random(ctx, replica.shard, (7 * number + 4 * world.rank()) % 60, 9, number));
         replica.average.run(ctx, number);
       };
       const auto copy = [](const StateSource& from, StateSink& to) {
         for (std::size_t k = 0; k < from.state_items().size(); ++k) {
           const StateItem item = from.state_items()[k];
           std::vector<std::byte> bytes(static_cast<std::size_t>(
-              kRows * (item.col_end - item.col_begin) * size_of(item.dtype)));
-          from.read_state(k, 0, kRows, bytes.data());
-          to.write_state(k, 0, kRows, item.col_begin, item.col_end, bytes.data());
+              kReplicaRows * (item.col_end - item.col_begin) * size_of(item.dtype)));
+          from.read_state(k, 0, kReplicaRows, bytes.data());
+          to.write_state(k, 0, kReplicaRows, item.col_begin, item.col_end, bytes.data());
         }
       };
       for (int number = 1; number <= 3; ++number) {

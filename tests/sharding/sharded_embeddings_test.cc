@@ -56,13 +56,7 @@ TEST_P(Exact, DecayAndMaxNormToo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers,
-                         Exact,
-                         ::testing::Values(SparseOptimizerKind::kSgd,
-                                           SparseOptimizerKind::kAdagrad,
-                                           SparseOptimizerKind::kRowWiseAdagrad,
-                                           SparseOptimizerKind::kAdam,
-                                           SparseOptimizerKind::kRowWiseAdam));
+INSTANTIATE_TEST_SUITE_P(Optimizers, Exact, ::testing::ValuesIn(kSparseOptimizers));
 
 TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});

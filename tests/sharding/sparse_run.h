@@ -321,6 +321,10 @@ inline constexpr std::array<spec::Sharding, 7> kShardings = {
     spec::Sharding::kDataParallel, spec::Sharding::kTableRowWise, spec::Sharding::kTableColumnWise,
     spec::Sharding::kGridShard};
 
+inline constexpr std::array<SparseOptimizerKind, 5> kSparseOptimizers = {
+    SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
+    SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
+
 /// Rows start at zero and move by integers, so pooled sums are exact in any order too.
 inline spec::Config make_integer_config(spec::Sharding sharding) {
   spec::SparseOptimizer sgd = make_optimizer(SparseOptimizerKind::kSgd);

@@ -38,7 +38,7 @@ spec::Config every_path(const spec::Codecs& codecs) {
   return config;
 }
 
-spec::Plan plan_of(const spec::Config& config, int ranks) {
+spec::Plan plan_of_every_path(const spec::Config& config, int ranks) {
   spec::Plan plan = planner::make_plan(config, two_hosts(ranks));
   plan.parts = kParts;
   plan.tables[4].hot = {{0, 3}, {7, 8}};
@@ -58,7 +58,7 @@ class Job {
   Job(comm::Communicator& world, const spec::Config& config, DeviceKind kind)
       : world_(world),
         config_(config),
-        plan_(plan_of(config, world.size())),
+        plan_(plan_of_every_path(config, world.size())),
         device_(make_device({.kind = kind, .threads = 2})),
         stream_(device_->make_stream({.name = "test"})),
         embeddings_(config_, plan_, world, *device_, {}) {}
@@ -128,7 +128,7 @@ class Job {
   ShardedEmbeddings embeddings_;
 };
 
-constexpr std::int64_t kSteps = 4;
+constexpr std::int64_t kStepsInTurns = 4;
 
 /// Whether the ids of the next batch are exchanged and coalesced before this one's gradients are.
 enum class Order { kOneByOne, kIdsAhead };
@@ -146,13 +146,13 @@ checkpoint::StateHash run_in(Order order, const spec::Config& config, int ranks,
       job.exchange_ids(*steps[i], batches[i], step);
       job.stage([&](Context& ctx) { job.embeddings().coalesce(ctx, *steps[i]); });
     };
-    for (std::int64_t step = 1; step <= kSteps; ++step) {
+    for (std::int64_t step = 1; step <= kStepsInTurns; ++step) {
       SparseStep& sparse = *steps[static_cast<std::size_t>(step % 2)];
       if (order == Order::kOneByOne || step == 1) {
         begin(step);
       }
       job.forward(sparse);
-      if (order == Order::kIdsAhead && step < kSteps) {
+      if (order == Order::kIdsAhead && step < kStepsInTurns) {
         begin(step + 1);
       }
       job.stage([&](Context&) {

@@ -20,7 +20,7 @@
 namespace weft::sharding {
 namespace {
 
-std::uint64_t draw(std::uint64_t key, std::int64_t i) {
+std::uint64_t random_bits(std::uint64_t key, std::int64_t i) {
   const auto random = philox(key, static_cast<std::uint64_t>(i), 0);
   return random[0] | std::uint64_t{random[1]} << 32;
 }
@@ -33,7 +33,7 @@ TEST(TaskList, RunsEveryTaskOnce) {
       std::vector<std::vector<std::atomic<int>>> runs;
       for (std::int64_t job = 0; job < jobs; ++job) {
         // Most have one task, some none, also first and last, and some several.
-        const std::uint64_t kind = job == 0 || job + 1 == jobs ? 0 : draw(1, job) % 8;
+        const std::uint64_t kind = job == 0 || job + 1 == jobs ? 0 : random_bits(1, job) % 8;
         const std::int64_t tasks = kind == 0 ? 0 : kind == 1 ? 5 : 1;
         const std::int64_t before = list.total();
         EXPECT_EQ(list.add(tasks), before);
@@ -53,7 +53,8 @@ TEST(PresentSet, CountsBits) {
   EXPECT_EQ(count_bits(0), 0);
   EXPECT_EQ(count_bits(~std::uint64_t{0}), 64);
   for (std::int64_t i = 0; i < 4096; ++i) {
-    const std::uint64_t bits = draw(2, i) & (i % 2 == 0 ? ~std::uint64_t{0} : draw(3, i));
+    const std::uint64_t bits =
+        random_bits(2, i) & (i % 2 == 0 ? ~std::uint64_t{0} : random_bits(3, i));
     EXPECT_EQ(count_bits(bits), std::popcount(bits));
     EXPECT_EQ(count_bits(std::uint64_t{1} << i % 64), 1);
   }
@@ -65,7 +66,7 @@ TEST(PresentSet, HasThePlacesOfAList) {
     std::vector<std::int64_t> list;
     set.begin(size);
     for (std::int64_t i = 0; i < size; ++i) {
-      if (draw(4, i) % 5 == 0) {
+      if (random_bits(4, i) % 5 == 0) {
         set.insert(i);
         list.push_back(i);
       }
@@ -94,7 +95,7 @@ TEST(PresentSet, CountsWordsByThemselves) {
   once.begin(kOwners * kSize);
   moved.begin(kOwners * kSize);
   for (std::int64_t i = 0; i < kOwners * kSize; ++i) {
-    if (draw(5, i) % 3 == 0) {
+    if (random_bits(5, i) % 3 == 0) {
       once.insert(i);
       moved.insert(i);
     }
@@ -119,7 +120,7 @@ TEST(IncomingBlocks, LieBySlotThenSource) {
   IncomingBlocks blocks;
   for (std::uint64_t batch = 0; batch < 3; ++batch) {  // memory of the one before is reused
     const auto is_there = [&](std::int64_t slot, std::int64_t source) {
-      return slot != 3 && draw(10 + batch, slot * kSources + source) % 4 == 0;
+      return slot != 3 && random_bits(10 + batch, slot * kSources + source) % 4 == 0;
     };
     blocks.begin(kSlots);
     std::int64_t count = 0;

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sharding/coded_run.h"
 #include "tests/sharding/sparse_run.h"
 #include "weft/sharding/vector_draws.h"
 
@@ -20,53 +22,41 @@ namespace {
 constexpr std::array<CodecFormat, 4> kFormats = {CodecFormat::kInt8, CodecFormat::kFp8E4m3,
                                                  CodecFormat::kBf16, CodecFormat::kInt4};
 
-spec::Config coded(spec::Config config,
-                   CodecFormat forward,
-                   CodecFormat backward,
-                   CodecRounding rounding = CodecRounding::kStochastic) {
-  config.codecs = {
-      .forward = forward, .backward = backward, .group_size = 16, .rounding = rounding};
+spec::Config stochastic(spec::Config config, CodecFormat forward, CodecFormat backward) {
+  config = coded(std::move(config), forward, backward);
+  config.codecs.rounding = CodecRounding::kStochastic;
   return config;
-}
-
-spec::Config adagrad(spec::Sharding sharding) {
-  return make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
-}
-
-std::string name(CodecFormat format) {
-  return std::string(to_string(format));
 }
 
 TEST(StochasticWire, WholeBagsKeepOneHashOverRanksAndColumnShards) {
   for (const CodecFormat format : kFormats) {
     const auto run_with = [format](spec::Sharding sharding, RunOptions options) {
       options.gradients = Gradients::kRounded;
-      return run(coded(adagrad(sharding), format, format), options);
+      return run(stochastic(adagrad_job(sharding), format, format), options);
     };
     const RunResult expected = run_with(spec::Sharding::kTableWise, {});
-    EXPECT_NE(
-        run(coded(adagrad(spec::Sharding::kTableWise), format, format, CodecRounding::kNearest),
-            {.gradients = Gradients::kRounded})
-            .hash,
-        expected.hash)
-        << name(format);
+    EXPECT_NE(run(coded(adagrad_job(spec::Sharding::kTableWise), format, format),
+                  {.gradients = Gradients::kRounded})
+                  .hash,
+              expected.hash)
+        << format_name(format);
     for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kColumnWise,
                                           spec::Sharding::kTableColumnWise}) {
       for (const int ranks : {1, 2, 3, 4, 5, 6, 7, 8}) {
         expect_equal(run_with(sharding, {.ranks = ranks, .threads = 1 + ranks % 3}), expected,
-                     fmt::format("{}, sharding {}, {} ranks", name(format),
+                     fmt::format("{}, sharding {}, {} ranks", format_name(format),
                                  static_cast<int>(sharding), ranks));
       }
     }
     expect_equal(run_with(spec::Sharding::kColumnWise, {.ranks = 3, .device = DeviceKind::kCheck}),
-                 expected, name(format) + " on the check device");
+                 expected, format_name(format) + " on the check device");
   }
 }
 
 TEST(StochasticWire, ReplicaGroupsDrawByTheGlobalSample) {
   const auto run_with = [](int groups, int ranks) {
-    spec::Config config = coded(make_integer_config(spec::Sharding::kTableWise), CodecFormat::kInt8,
-                                CodecFormat::kFp8E5m2);
+    spec::Config config = stochastic(make_integer_config(spec::Sharding::kTableWise),
+                                     CodecFormat::kInt8, CodecFormat::kFp8E5m2);
     config.mesh.groups = groups;
     config.mesh.sync = spec::SyncForm::kGradients;
     return run(config, {.ranks = groups * ranks, .gradients = Gradients::kRounded});
@@ -81,7 +71,7 @@ TEST(StochasticWire, ABagInOneCutIsRoundedAsWhereNoneAreCut) {
     return RunOptions{.ranks = ranks, .gradients = Gradients::kRounded, .most_ids = 1};
   };
   const auto config = [](spec::Sharding sharding) {
-    return coded(adagrad(sharding), CodecFormat::kInt8, CodecFormat::kInt8);
+    return stochastic(adagrad_job(sharding), CodecFormat::kInt8, CodecFormat::kInt8);
   };
   const RunResult expected = run(config(spec::Sharding::kTableWise), options(1));
   for (const int ranks : {2, 3, 4}) {
@@ -104,7 +94,7 @@ TEST(StochasticWire, ABagInOneCutIsRoundedAsWhereNoneAreCut) {
 TEST(StochasticWire, FetchedRowsDoNotDependOnWhereTheyAreCut) {
   const auto rows = [](int ranks) {
     spec::Config config =
-        coded(adagrad(spec::Sharding::kRowWise), CodecFormat::kInt8, CodecFormat::kFp32);
+        stochastic(adagrad_job(spec::Sharding::kRowWise), CodecFormat::kInt8, CodecFormat::kFp32);
     for (spec::Table& table : config.tables) {
       table.pooled_at = spec::PooledAt::kSample;
     }
@@ -117,7 +107,7 @@ TEST(StochasticWire, PartialSumsAreTheSameTwice) {
   for (const spec::PooledAt place : {spec::PooledAt::kOwner, spec::PooledAt::kSample}) {
     const auto run_on = [place](DeviceKind device, int threads) {
       spec::Config config =
-          coded(adagrad(spec::Sharding::kRowWise), CodecFormat::kInt8, CodecFormat::kInt8);
+          stochastic(adagrad_job(spec::Sharding::kRowWise), CodecFormat::kInt8, CodecFormat::kInt8);
       for (spec::Table& table : config.tables) {
         table.pooled_at = place;
       }
@@ -138,10 +128,10 @@ struct Repeated {
   std::vector<float> row;         ///< [2, 16] row 0 as its two samples got it in the last step
 };
 
-constexpr std::int64_t kRows = 12;
-constexpr std::int64_t kCols = 16;
-constexpr std::int64_t kSamples = 2 * kRows;
-constexpr int kSteps = 600;
+constexpr std::int64_t kRepeatedRows = 12;
+constexpr std::int64_t kRepeatedCols = 16;
+constexpr std::int64_t kRepeatedSamples = 2 * kRepeatedRows;
+constexpr int kRepeatedSteps = 600;
 
 float gradient_of(std::int64_t sample, std::int64_t col) {
   return std::sin(static_cast<float>(7 * sample + col));
@@ -150,7 +140,7 @@ float gradient_of(std::int64_t sample, std::int64_t col) {
 Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double learning_rate) {
   spec::Config config;
   config.seed = 5;
-  config.tables = {make_table("t", kRows, kCols)};
+  config.tables = {make_table("t", kRepeatedRows, kRepeatedCols)};
   config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   config.tables[0].optimizer.learning_rate = learning_rate;
   config.tables[0].sharding = spec::Sharding::kRowWise;
@@ -158,11 +148,11 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
   config.sparse_features = {make_feature("f", "t", spec::Pooling::kSum)};
   config.codecs = codecs;
   Repeated result;
-  result.vectors.resize(kSamples * kCols);
-  result.row.resize(2 * kCols);
-  result.gradients.resize(kRows * kCols);
-  std::vector<float> before(kRows * kCols);
-  std::vector<float> after(kRows * kCols);
+  result.vectors.resize(kRepeatedSamples * kRepeatedCols);
+  result.row.resize(2 * kRepeatedCols);
+  result.gradients.resize(kRepeatedRows * kRepeatedCols);
+  std::vector<float> before(kRepeatedRows * kRepeatedCols);
+  std::vector<float> after(kRepeatedRows * kRepeatedCols);
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
     spec::Plan plan = planner::make_plan(config, 2);
     const auto device = make_device({.threads = 1});
@@ -173,35 +163,37 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
       for (embedding::TableShard* shard : embeddings.shards()) {
         const StateItem item = shard->state_items().front();
         shard->read_state(0, item.row_begin, item.held().size(),
-                          rows.data() + item.row_begin * kCols);
+                          rows.data() + item.row_begin * kRepeatedCols);
       }
     };
     read_rows(before);
-    const Range own = rank_samples(kSamples, plan.parts, 2, world.rank());
+    const Range own = rank_samples(kRepeatedSamples, plan.parts, 2, world.rank());
     KeyedJaggedTensor batch;
     batch.batch = own.size();
     batch.keys = {"f"};
     for (std::int64_t i = 0; i < own.size(); ++i) {
       batch.offsets.push_back(i);
-      batch.values.push_back((own.begin + i) % kRows);
+      batch.values.push_back((own.begin + i) % kRepeatedRows);
     }
     batch.offsets.push_back(own.size());
-    for (int step = 1; step <= kSteps; ++step) {
+    for (int step = 1; step <= kRepeatedSteps; ++step) {
       embeddings.exchange_counts(
-          ctx, *sparse, {.sparse = batch, .step = step, .global_size = kSamples, .sample_ids = {}},
+          ctx, *sparse,
+          {.sparse = batch, .step = step, .global_size = kRepeatedSamples, .sample_ids = {}},
           std::vector<std::byte>(8));
       embeddings.exchange_ids(ctx, *sparse);
       embeddings.lookup(ctx, *sparse);
       embeddings.output_dist(ctx, *sparse);
       for (std::int64_t b = 0; b < own.size(); ++b) {
         const float* const vector = sparse->outputs().pooled.row(b);
-        for (std::int64_t c = 0; c < kCols; ++c) {
-          result.vectors[static_cast<std::size_t>((own.begin + b) * kCols + c)] +=
-              static_cast<double>(vector[c]) / kSteps;
+        for (std::int64_t c = 0; c < kRepeatedCols; ++c) {
+          result.vectors[static_cast<std::size_t>((own.begin + b) * kRepeatedCols + c)] +=
+              static_cast<double>(vector[c]) / kRepeatedSteps;
           sparse->gradients().pooled.row(b)[c] = gradient_of(own.begin + b, c);
         }
-        if (step == kSteps && (own.begin + b) % kRows == 0) {
-          std::copy_n(vector, kCols, result.row.data() + (own.begin + b) / kRows * kCols);
+        if (step == kRepeatedSteps && (own.begin + b) % kRepeatedRows == 0) {
+          std::copy_n(vector, kRepeatedCols,
+                      result.row.data() + (own.begin + b) / kRepeatedRows * kRepeatedCols);
         }
       }
       embeddings.coalesce(ctx, *sparse);
@@ -213,8 +205,8 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
     world.barrier(ctx);
   });
   for (std::size_t i = 0; i < before.size(); ++i) {
-    result.gradients[i] =
-        static_cast<double>(before[i] - after[i]) / (kSteps * std::max(learning_rate, 1e-30));
+    result.gradients[i] = static_cast<double>(before[i] - after[i]) /
+                          (kRepeatedSteps * std::max(learning_rate, 1e-30));
   }
   return result;
 }
@@ -237,7 +229,7 @@ TEST(StochasticWire, IsRightOnAverage) {
         .forward = CodecFormat::kInt8, .backward = CodecFormat::kInt8, .group_size = 16};
     spec::Codecs stochastic = nearest;
     stochastic.rounding = CodecRounding::kStochastic;
-    const double most = 1.0 / std::sqrt(static_cast<double>(kRows));
+    const double most = 1.0 / std::sqrt(static_cast<double>(kRepeatedRows));
     const Repeated exact = repeat(plain, place, 0.0);
     EXPECT_GT(distance(repeat(nearest, place, 0.0).vectors, exact.vectors, most), 0.3);
     EXPECT_LT(distance(repeat(stochastic, place, 0.0).vectors, exact.vectors, most), 0.13);
@@ -252,7 +244,7 @@ TEST(StochasticWire, SamplesWithTheSameBagDrawByThemselves) {
   spec::Codecs codecs{.forward = CodecFormat::kInt4, .group_size = 16};
   const auto differ = [&](spec::PooledAt place) {
     const std::vector<float> row = repeat(codecs, place, 0.0).row;
-    return !std::equal(row.begin(), row.begin() + kCols, row.begin() + kCols);
+    return !std::equal(row.begin(), row.begin() + kRepeatedCols, row.begin() + kRepeatedCols);
   };
   EXPECT_FALSE(differ(spec::PooledAt::kOwner));
   codecs.rounding = CodecRounding::kStochastic;
