@@ -225,12 +225,6 @@ PartValues values_of(std::int64_t parts, std::int64_t count) {
   return {parts, std::move(values)};
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
-    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
-  });
-}
-
 void check_ordered_pattern(
     Context& ctx, OrderedAllReduce& reduce, const PartValues& added, int pattern, bool in_place) {
   const std::int64_t parts = added.parts;

@@ -1,6 +1,8 @@
 /// Checks of collectives that hold for every backend: called on all ranks with the same arguments.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +35,12 @@ void check_concurrent_groups(Communicator& world);
 
 /// How slices of sums can cross between the hosts of a group.
 std::vector<Crossing> crossings_of(const Communicator& comm);
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
+}
 
 /// Returns the first two values where a sanitizer makes a case several times as long, else all.
 inline std::vector<std::int64_t> fewer_if_slow(std::vector<std::int64_t> values) {

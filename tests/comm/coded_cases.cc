@@ -16,7 +16,7 @@
 namespace weft::comm::testing {
 namespace {
 
-float random_float(std::int64_t part, std::int64_t i, std::int64_t step) {
+float random_number(std::int64_t part, std::int64_t i, std::int64_t step) {
   const auto word = philox(static_cast<std::uint64_t>(part + 1), static_cast<std::uint64_t>(i),
                            static_cast<std::uint64_t>(step))[0];
   return static_cast<float>(word) * 0x1p-31F - 1.0F;
@@ -24,7 +24,7 @@ float random_float(std::int64_t part, std::int64_t i, std::int64_t step) {
 
 /// Partial sums of one step, for numbers in [-1, 1) times `scale` of every part; the last step in
 /// four lacks every third part.
-struct Step {
+struct CodedStep {
   std::int64_t number = 0;
   float scale = 1.0F;
   bool with_absent = false;
@@ -34,12 +34,12 @@ struct Step {
   }
 
   [[nodiscard]] float value(std::int64_t part, std::int64_t i) const {
-    return has(part) ? scale * random_float(part, i, number) : 0.0F;
+    return has(part) ? scale * random_number(part, i, number) : 0.0F;
   }
 };
 
 /// Fills this rank's partial sums; returns which there are.
-std::vector<std::uint8_t> fill(OrderedAllReduce& reduce, const Step& step) {
+std::vector<std::uint8_t> fill_partials(OrderedAllReduce& reduce, const CodedStep& step) {
   std::vector<std::uint8_t> present;
   for (std::int64_t k = 0; k < reduce.num_partials(); ++k) {
     const Range run = reduce.partial_parts(k);
@@ -59,17 +59,12 @@ std::vector<std::uint8_t> fill(OrderedAllReduce& reduce, const Step& step) {
   return present;
 }
 
-double exact(std::int64_t parts, std::int64_t i, const Step& step) {
+double exact(std::int64_t parts, std::int64_t i, const CodedStep& step) {
   double sum = 0.0;
   for (std::int64_t part = 0; part < parts; ++part) {
     sum += static_cast<double>(step.value(part, i));
   }
   return sum;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 /// What rank 0 has.
@@ -78,9 +73,9 @@ std::vector<float> of_rank_0(Context& ctx, Communicator& world, std::vector<floa
   return values;
 }
 
-std::vector<float> run(Context& ctx, OrderedAllReduce& reduce, const Step& step) {
+std::vector<float> run(Context& ctx, OrderedAllReduce& reduce, const CodedStep& step) {
   std::vector<float> out(static_cast<std::size_t>(reduce.count()), -1.0F);
-  const std::vector<std::uint8_t> present = fill(reduce, step);
+  const std::vector<std::uint8_t> present = fill_partials(reduce, step);
   reduce.run(ctx, present, out.data());
   return out;
 }
@@ -138,7 +133,7 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
         world, *device, parts, count,
         {.codec = {.format = named, .group = 17}, .crossing = crossings_of(world).back()});
     for (const bool with_absent : {false, true}) {
-      const Step step{.number = 3, .scale = 0.25F, .with_absent = with_absent};
+      const CodedStep step{.number = 3, .scale = 0.25F, .with_absent = with_absent};
       const std::vector<float> expected = run(ctx, plain, step);
       const std::vector<float> got = run(ctx, reduce, step);
       EXPECT_TRUE(same_bits(got, of_rank_0(ctx, world, got))) << to_string(named);
@@ -172,7 +167,7 @@ void check_feedback(Communicator& world, std::int64_t parts, std::int64_t count)
     std::vector<double> exact_sum(static_cast<std::size_t>(count), 0.0);
     std::vector<double> sum(exact_sum.size(), 0.0);
     for (std::int64_t s = 0; s < kSteps; ++s) {
-      const Step step{.number = s, .scale = 1.0F, .with_absent = true};
+      const CodedStep step{.number = s, .scale = 1.0F, .with_absent = true};
       const std::vector<float> first = run(ctx, reduce, step);
       const std::vector<float> again = run(ctx, reduce, step);  // the one before was not kept
       EXPECT_TRUE(same_bits(first, again)) << "step " << s;
@@ -200,7 +195,7 @@ void check_feedback(Communicator& world, std::int64_t parts, std::int64_t count)
     ReduceState restored(resumed, *device, "sums");
     copy_state(state, restored);
     for (std::int64_t s = kSteps; s < kSteps + 3; ++s) {
-      const Step step{.number = s, .scale = 1.0F, .with_absent = true};
+      const CodedStep step{.number = s, .scale = 1.0F, .with_absent = true};
       EXPECT_TRUE(same_bits(run(ctx, resumed, step), run(ctx, reduce, step))) << "step " << s;
       resumed.keep_residuals();
       reduce.keep_residuals();

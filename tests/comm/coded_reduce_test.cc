@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/coded_cases.h"
-#include "tests/comm/failing_group.h"
+#include "tests/comm/lost_rank.h"
 #include "tests/comm/on_hosts.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
@@ -180,50 +180,37 @@ TEST(CodedReduceClips, AreCountedAndNothingIsHidden) {
   }
 }
 
-/// Rank `lost` throws before exchange `after` of a sum; what the others are told.
-std::vector<std::string> errors_when_lost(const Hosts& hosts, int lost, int after) {
-  std::vector<std::string> errors(hosts.size());
-  EXPECT_THROW(
-      run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
-                [&](Communicator& world) {
-                  const auto failure = std::make_shared<testing::Failure>();
-                  failure->fail = [] { fail(ErrorCode::kData, "the disk is gone"); };
-                  Communicator under(
-                      std::make_unique<testing::FailingGroup>(world.duplicate("under"), failure));
-                  const auto comm = under.duplicate("test", Form::kHierarchical);
-                  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-                  Context ctx{.device = device.get(), .pool = &device->pool()};
-                  try {
-                    OrderedAllReduce reduce(
-                        *comm, *device, 8, 500,
-                        {.codec = {.format = CodecFormat::kInt8}, .error_feedback = true});
-                    std::vector<float> out(500);
-                    const std::vector<std::uint8_t> present(
-                        static_cast<std::size_t>(reduce.num_partials()), 1);
-                    const auto step = [&] {
-                      std::fill_n(reduce.partial(0), 500 * reduce.num_partials(), 1.0F);
-                      reduce.run(ctx, present, out.data());
-                      reduce.keep_residuals();
-                    };
-                    step();
-                    failure->after = world.rank() == lost ? after : -1;
-                    step();
-                    world.barrier(ctx);  // who was through before the loss hears of it here
-                  } catch (const Error& error) {
-                    errors[static_cast<std::size_t>(world.rank())] = error.what();
-                    throw;
-                  }
-                }),
-      Error);
-  return errors;
-}
+/// A sum with a codec and error feedback, again and again.
+class CodedSum {
+ public:
+  explicit CodedSum(Communicator& comm)
+      : reduce_(comm,
+                *device_,
+                8,
+                500,
+                {.codec = {.format = CodecFormat::kInt8}, .error_feedback = true}) {}
+
+  void operator()() {
+    Context ctx{.device = device_.get(), .pool = &device_->pool()};
+    std::fill_n(reduce_.partial(0), 500 * reduce_.num_partials(), 1.0F);
+    std::vector<float> out(500);
+    const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce_.num_partials()), 1);
+    reduce_.run(ctx, present, out.data());
+    reduce_.keep_residuals();
+  }
+
+ private:
+  std::unique_ptr<Device> device_ = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  OrderedAllReduce reduce_;
+};
 
 TEST(CodedReduceErrors, ARankLostInAnyStageEndsAllWithTheCause) {
+  const auto make_sum = [](Communicator& comm) { return CodedSum(comm); };
   for (const Hosts& hosts : {Hosts{0, 0, 0}, Hosts{0, 0, 1, 1, 1}}) {
     const int stages = hosts.size() == 3 ? 2 : 4;
     for (int after = 0; after < stages; ++after) {
       for (const int lost : {0, 1, static_cast<int>(hosts.size()) - 1}) {
-        for (const std::string& error : errors_when_lost(hosts, lost, after)) {
+        for (const std::string& error : errors_when_lost(hosts, lost, after, make_sum)) {
           EXPECT_EQ(error, "the disk is gone") << "rank " << lost << " before exchange " << after;
         }
       }

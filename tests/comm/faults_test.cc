@@ -23,19 +23,19 @@ using testing::FaultKind;
 using testing::FaultOutcome;
 using testing::hosts_of_sizes;
 
-constexpr int kRanks = 64;
+constexpr int kRanksOfFaults = 64;
 
-struct Layout {
+struct NamedHosts {
   std::string name;
   std::vector<int> hosts;
 };
 
-const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all = {
+const std::vector<NamedHosts>& layouts() {
+  static const std::vector<NamedHosts> all = {
       {"hosts of 8", hosts_of_sizes(std::vector<int>(8, 8))},
       {"uneven hosts", hosts_of_sizes({1, 3, 8, 20, 32})},
-      {"one host", hosts_of_sizes({kRanks})},
-      {"a host each", hosts_of_sizes(std::vector<int>(kRanks, 1))}};
+      {"one host", hosts_of_sizes({kRanksOfFaults})},
+      {"a host each", hosts_of_sizes(std::vector<int>(kRanksOfFaults, 1))}};
   return all;
 }
 
@@ -79,10 +79,10 @@ void gather_lanes(Communicator& comm) {
   comm.gather_lent(ctx, {.pieces = {&piece, 1}}, recv, [](std::span<const Lane>) {});
 }
 
-void reduce_parts(Communicator& comm, const ReduceCodec& codec) {
+void sum_once(Communicator& comm, const ReduceCodec& codec) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   Context ctx{.device = device.get(), .pool = &device->pool()};
-  OrderedAllReduce reduce(comm, *device, kRanks, 300, codec);
+  OrderedAllReduce reduce(comm, *device, kRanksOfFaults, 300, codec);
   std::fill_n(reduce.partial(0), 300 * reduce.num_partials(), 1.0F);
   const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
   std::vector<float> sums(300);
@@ -126,7 +126,7 @@ const std::vector<Together>& steps() {
       {"all_gather",
        [](Communicator& comm) {
          Context ctx;
-         std::vector<std::int64_t> all(kRanks);
+         std::vector<std::int64_t> all(kRanksOfFaults);
          const std::int64_t own = comm.rank();
          comm.all_gather(ctx, &own, all.data(), 8);
        }},
@@ -134,30 +134,30 @@ const std::vector<Together>& steps() {
       {"all_to_all",
        [](Communicator& comm) {
          Context ctx;
-         std::vector<std::int64_t> send(kRanks);
-         std::vector<std::int64_t> recv(kRanks);
+         std::vector<std::int64_t> send(kRanksOfFaults);
+         std::vector<std::int64_t> recv(kRanksOfFaults);
          comm.all_to_all(ctx, send.data(), recv.data(), 8);
        }},
       {"few lanes", send_to_two},
-      {"dense sum", [](Communicator& comm) { reduce_parts(comm, {}); }},
+      {"dense sum", [](Communicator& comm) { sum_once(comm, {}); }},
       {"encoded dense sum",
        [](Communicator& comm) {
-         reduce_parts(comm, {.codec = {.format = CodecFormat::kBf16}, .error_feedback = true});
+         sum_once(comm, {.codec = {.format = CodecFormat::kBf16}, .error_feedback = true});
        }},
       {"groups", [](Communicator& comm) { comm.split(comm.rank() % 3, 0, "thirds"); }},
       {"relayed dense sum",
-       [](Communicator& comm) { reduce_parts(comm, {.crossing = Crossing::kRelayed}); }},
+       [](Communicator& comm) { sum_once(comm, {.crossing = Crossing::kRelayed}); }},
       {"encoded relayed dense sum", [](Communicator& comm) {
-         reduce_parts(comm, {.codec = {.format = CodecFormat::kBf16},
-                             .error_feedback = true,
-                             .crossing = Crossing::kRelayed});
+         sum_once(comm, {.codec = {.format = CodecFormat::kBf16},
+                         .error_feedback = true,
+                         .crossing = Crossing::kRelayed});
        }}};
   return list;
 }
 
 /// The step, a second time with the fault, and a barrier in which ranks that were through hear
 /// of it.
-FaultOutcome run_step(const Layout& layout, const Together& step, const Fault& fault) {
+FaultOutcome run_step(const NamedHosts& layout, const Together& step, const Fault& fault) {
   return testing::run_with(fault, layout.hosts, [&](Communicator& world, testing::FaultyRun& run) {
     const auto comm = world.duplicate("test", Form::kHierarchical);
     step.run(*comm);
@@ -176,9 +176,9 @@ int drawn_rank(std::uint64_t& seed) {
 }
 
 /// Exchanges of a rank in the step itself.
-int exchanges_of(const Layout& layout, const Together& step) {
+int exchanges_of(const NamedHosts& layout, const Together& step) {
   const FaultOutcome whole = run_step(layout, step, {.kind = FaultKind::kNone, .rank = 37});
-  EXPECT_EQ(whole.seen, std::vector<std::string>(kRanks)) << step.name;
+  EXPECT_EQ(whole.seen, std::vector<std::string>(kRanksOfFaults)) << step.name;
   int count = 0;
   for (const testing::NamedExchange& one : whole.exchanges) {
     count += one.name == "barrier of group 'world'" ? 0 : 1;
@@ -198,7 +198,7 @@ bool is_chosen(int layout, std::size_t step, bool waits) {
 
 class Faults : public ::testing::TestWithParam<int> {
  protected:
-  [[nodiscard]] static const Layout& layout() {
+  [[nodiscard]] static const NamedHosts& layout() {
     return layouts()[static_cast<std::size_t>(GetParam())];
   }
 };

@@ -13,7 +13,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "tests/comm/cases.h"
-#include "tests/comm/failing_group.h"
+#include "tests/comm/lost_rank.h"
 #include "tests/comm/on_hosts.h"
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
@@ -282,44 +282,18 @@ void reduce_parts(Communicator& comm, Crossing crossing) {
   reduce.run(ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
 }
 
-/// Rank `lost` throws before exchange `after` of a step; what the others are told.
-std::vector<std::string> errors_when_lost(const Hosts& hosts,
-                                          int lost,
-                                          int after,
-                                          const Step& step) {
-  std::vector<std::string> errors(hosts.size());
-  EXPECT_THROW(
-      run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
-                [&](Communicator& world) {
-                  const auto failure = std::make_shared<testing::Failure>();
-                  failure->fail = [] { fail(ErrorCode::kData, "the disk is gone"); };
-                  Communicator under(
-                      std::make_unique<testing::FailingGroup>(world.duplicate("under"), failure));
-                  const auto comm = under.duplicate("test", Form::kHierarchical);
-                  try {
-                    step(*comm);
-                    failure->after = world.rank() == lost ? after : -1;
-                    step(*comm);
-                    Context ctx;
-                    world.barrier(ctx);  // who was through before the loss hears of it here
-                  } catch (const Error& error) {
-                    errors[static_cast<std::size_t>(world.rank())] = error.what();
-                    throw;
-                  }
-                }),
-      Error);
-  return errors;
-}
-
 TEST(HierarchicalErrors, ARankLostInAnyStageEndsAllWithTheCause) {
   const Hosts hosts = {0, 0, 1, 1, 1};
   const auto reduce = [](Communicator& comm) { reduce_parts(comm, Crossing::kDirect); };
   const auto relayed = [](Communicator& comm) { reduce_parts(comm, Crossing::kRelayed); };
+  const auto of = [](const Step& step) {
+    return [&step](Communicator& comm) { return [&step, &comm] { step(comm); }; };
+  };
   for (int after = 0; after < 6; ++after) {
     for (const int lost : {0, 1, 4}) {  // a relay, and ranks that are none
       for (const Step& step : after < 4 ? std::vector<Step>{exchange_blocks, reduce, relayed}
                                         : std::vector<Step>{relayed}) {
-        for (const std::string& error : errors_when_lost(hosts, lost, after, step)) {
+        for (const std::string& error : errors_when_lost(hosts, lost, after, of(step))) {
           EXPECT_EQ(error, "the disk is gone") << "rank " << lost << " before exchange " << after;
         }
       }

@@ -69,7 +69,7 @@ struct Steps {
   std::int64_t number = 3;
 };
 
-struct Outcome {
+struct StepsOutcome {
   std::vector<std::vector<float>> sums;  ///< [ranks] of all steps
   Residuals residuals;
 };
@@ -94,13 +94,14 @@ void move_residuals(const OrderedAllReduce& reduce, Residuals& whole, const Move
 }
 
 /// `from`: residuals to begin with, or null.
-Outcome run_steps(const Steps& steps, Residuals* from = nullptr) {
+StepsOutcome run_steps(const Steps& steps, Residuals* from = nullptr) {
   const HostLayout layout(steps.hosts);
   std::size_t rows = 0;
   for (int h = 0; h < layout.hosts(); ++h) {
     rows += host_subtrees(layout, parts_of(steps), h).size();
   }
-  Outcome outcome{.sums = std::vector<std::vector<float>>(steps.hosts.size()), .residuals = {}};
+  StepsOutcome outcome{.sums = std::vector<std::vector<float>>(steps.hosts.size()),
+                       .residuals = {}};
   outcome.residuals.partials.resize(rows * at(steps.count));
   outcome.residuals.sums.resize(at(steps.count));
   const auto ranks = static_cast<int>(steps.hosts.size());
@@ -161,14 +162,14 @@ TEST_P(RelayedReduce, HasTheBitsOfTheDirectOne) {
                       .error_feedback = true}}) {
       SCOPED_TRACE(std::string(to_string(codec.codec.format)) + ", " + std::to_string(count));
       Steps steps{.hosts = GetParam(), .count = count, .codec = codec};
-      const Outcome direct = run_steps(steps);
+      const StepsOutcome direct = run_steps(steps);
       steps.codec.crossing = Crossing::kRelayed;
       for (const bool copies : {false, true}) {
         if (copies && (count == 3 || !codec.error_feedback)) {
           continue;
         }
         steps.copies = copies;
-        const Outcome relayed = run_steps(steps);
+        const StepsOutcome relayed = run_steps(steps);
         EXPECT_EQ(relayed.sums.front(), direct.sums.front()) << "copies: " << copies;
         EXPECT_EQ(relayed.residuals, direct.residuals) << "copies: " << copies;
       }
@@ -181,14 +182,14 @@ TEST_P(RelayedReduce, GoesOnFromResidualsOfTheDirectOne) {
       .hosts = GetParam(),
       .count = 301,
       .codec = {.codec = {.format = CodecFormat::kInt4, .group = 16}, .error_feedback = true}};
-  Outcome direct = run_steps(steps);
+  StepsOutcome direct = run_steps(steps);
   EXPECT_NE(direct.residuals.sums, std::vector<float>(301));
   steps.first = 3;
   steps.number = 2;
-  const Outcome after = run_steps(steps, &direct.residuals);
+  const StepsOutcome after = run_steps(steps, &direct.residuals);
   EXPECT_NE(after.sums.front(), run_steps(steps).sums.front()) << "residuals decide nothing";
   steps.codec.crossing = Crossing::kRelayed;
-  const Outcome relayed = run_steps(steps, &direct.residuals);
+  const StepsOutcome relayed = run_steps(steps, &direct.residuals);
   EXPECT_EQ(relayed.sums.front(), after.sums.front());
   EXPECT_EQ(relayed.residuals, after.residuals);
 }

@@ -108,7 +108,7 @@ TEST(StartTrees, MessagesOfARankGrowWithTheLevels) {
 }
 
 /// Hosts of eight ranks, with one clock in truth.
-class OnHosts final : public testing::ForwardingGroup<Communicator> {
+class OnHostsOfEight final : public testing::ForwardingGroup<Communicator> {
  public:
   using ForwardingGroup::ForwardingGroup;
 
@@ -131,7 +131,7 @@ class OnHosts final : public testing::ForwardingGroup<Communicator> {
 
 TEST(StartTrees, ClocksAreComparedAlongTheTree) {
   run_local(kStarted, {}, [](Communicator& world) {
-    Communicator apart(std::make_unique<OnHosts>(world.duplicate("apart")));
+    Communicator apart(std::make_unique<OnHostsOfEight>(world.duplicate("apart")));
     Context ctx;
     constexpr int kRounds = 3;
     const std::int64_t before = sent_by(apart);

@@ -19,7 +19,7 @@
 namespace weft::comm {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kTracedRanks = 3;
 
 /// A group whose ranks each say that they are on a host of their own.
 class EachOnItsHost final : public testing::ForwardingGroup<Communicator> {
@@ -47,17 +47,17 @@ class EachOnItsHost final : public testing::ForwardingGroup<Communicator> {
 };
 
 TEST(CommTrace, SaysWhatMovedAndWhoWasWaitedFor) {
-  std::array<trace::Recorder, kRanks> recorders;
+  std::array<trace::Recorder, kTracedRanks> recorders;
   std::int64_t late_ns = 0;
-  std::vector<std::unique_ptr<Communicator>> groups(kRanks);
-  run_local(kRanks, {}, [&](Communicator& world) {
+  std::vector<std::unique_ptr<Communicator>> groups(kTracedRanks);
+  run_local(kTracedRanks, {}, [&](Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     groups[r] = world.duplicate("ids");  // its name is read below
     Communicator& group = *groups[r];
     trace::Track& track = recorders[r].make_track("compute", trace::TrackKind::kStream);
     Context ctx{.track = &track};
-    std::vector<std::int64_t> send(kRanks, world.rank());
-    std::vector<std::int64_t> recv(kRanks);
+    std::vector<std::int64_t> send(kTracedRanks, world.rank());
+    std::vector<std::int64_t> recv(kTracedRanks);
     group.all_to_all(ctx, send.data(), recv.data(), 8);  // not recorded
     recorders[r].start();
     world.barrier(ctx);
@@ -68,7 +68,7 @@ TEST(CommTrace, SaysWhatMovedAndWhoWasWaitedFor) {
     group.all_to_all(ctx, send.data(), recv.data(), 8);
     group.broadcast(ctx, recv.data(), 24, 1);
   });
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kTracedRanks; ++r) {
     const trace::Track& track = recorders[static_cast<std::size_t>(r)].tracks().front();
     ASSERT_EQ(track.spans().size(), 3U) << "rank " << r;
     const trace::Span& barrier = track.spans()[0];
@@ -81,7 +81,7 @@ TEST(CommTrace, SaysWhatMovedAndWhoWasWaitedFor) {
     const trace::Collective& moved = track.collective(exchange);
     EXPECT_EQ(*moved.group, "ids");
     EXPECT_EQ(moved.sequence, 1U) << "equal on all ranks";
-    EXPECT_EQ(moved.ranks, kRanks);
+    EXPECT_EQ(moved.ranks, kTracedRanks);
     EXPECT_EQ(moved.bytes, 16);
     EXPECT_EQ(moved.cross_host_bytes, 0);
     EXPECT_TRUE(track.arrivals(moved).empty()) << "copied from memory, not sent";
@@ -95,7 +95,7 @@ TEST(CommTrace, SaysWhatMovedAndWhoWasWaitedFor) {
 }
 
 TEST(CommTrace, CountsWhatGoesToOtherHosts) {
-  run_local(kRanks, {}, [](Communicator& world) {
+  run_local(kTracedRanks, {}, [](Communicator& world) {
     Communicator apart(std::make_unique<EachOnItsHost>(world.duplicate("apart")));
     trace::Recorder recorder;
     trace::Track& track = recorder.make_track("compute", trace::TrackKind::kStream);
@@ -114,7 +114,7 @@ TEST(CommTrace, CountsWhatGoesToOtherHosts) {
 }
 
 TEST(ClockOffset, IsZeroOnOneHost) {
-  run_local(kRanks, {}, [](Communicator& world) {
+  run_local(kTracedRanks, {}, [](Communicator& world) {
     Context ctx;
     const ClockOffset offset = clock_offset(world, ctx);
     EXPECT_EQ(offset.offset_ns, 0);
@@ -124,7 +124,7 @@ TEST(ClockOffset, IsZeroOnOneHost) {
 
 // All ranks have one clock, so the true offset is zero: the error must cover what is found.
 TEST(ClockOffset, IsWithinItsErrorBetweenHosts) {
-  run_local(kRanks, {}, [](Communicator& world) {
+  run_local(kTracedRanks, {}, [](Communicator& world) {
     Communicator apart(std::make_unique<EachOnItsHost>(world.duplicate("apart")));
     Context ctx;
     const ClockOffset offset = clock_offset(apart, ctx);
