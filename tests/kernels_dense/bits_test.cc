@@ -30,9 +30,9 @@ struct Layout {
   std::int64_t shift = 0;
 };
 
-class Numbers {
+class LaidOutNumbers {
  public:
-  Numbers(std::int64_t rows, std::int64_t cols, unsigned seed, const Layout& layout)
+  LaidOutNumbers(std::int64_t rows, std::int64_t cols, unsigned seed, const Layout& layout)
       : rows_(rows),
         cols_(cols),
         stride_(cols + layout.padding),
@@ -64,18 +64,19 @@ class Numbers {
 
 using Bits = std::vector<std::uint32_t>;
 
-struct Fields {
-  Fields(std::int64_t count, std::int64_t rows, std::int64_t dim, unsigned seed, const Layout& at) {
+struct LaidOutFields {
+  LaidOutFields(
+      std::int64_t count, std::int64_t rows, std::int64_t dim, unsigned seed, const Layout& at) {
     for (std::int64_t f = 0; f < count; ++f) {
       numbers.emplace_back(rows, dim, seed + static_cast<unsigned>(f), at);
     }
-    for (Numbers& n : numbers) {
+    for (LaidOutNumbers& n : numbers) {
       views.push_back(n.view());
       const_views.emplace_back(n.view());
     }
   }
 
-  std::vector<Numbers> numbers;
+  std::vector<LaidOutNumbers> numbers;
   std::vector<Matrix<float>> views;
   std::vector<Matrix<const float>> const_views;
 };
@@ -83,9 +84,9 @@ struct Fields {
 Bits dots(const Layout& at) {
   Bits bits;
   for (const auto& [count, dim] : {std::pair{9, 33}, {27, 16}, {5, 7}}) {
-    Fields fields(count, 6, dim, 1, at);
-    Fields dfields(count, 6, dim, 50, at);
-    Numbers out(6, num_pairs(count), 2, at);
+    LaidOutFields fields(count, 6, dim, 1, at);
+    LaidOutFields dfields(count, 6, dim, 50, at);
+    LaidOutNumbers out(6, num_pairs(count), 2, at);
     std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(count, dim)));
     Context ctx;
     dot_interaction_forward(
@@ -96,7 +97,7 @@ Bits dots(const Layout& at) {
                                    .dfields = dfields.views,
                                    .accumulate = 1,
                                    .scratch = scratch.data()});
-    for (Numbers& n : dfields.numbers) {
+    for (LaidOutNumbers& n : dfields.numbers) {
       n.append_to(bits);
     }
   }
@@ -105,10 +106,10 @@ Bits dots(const Layout& at) {
 
 Bits factorization(const Layout& at) {
   Bits bits;
-  Fields fields(9, 6, 33, 1, at);
-  Fields dfields(9, 6, 33, 50, at);
-  Numbers sums(6, 33, 2, at);
-  Numbers out(1, 6, 3, at);
+  LaidOutFields fields(9, 6, 33, 1, at);
+  LaidOutFields dfields(9, 6, 33, 50, at);
+  LaidOutNumbers sums(6, 33, 2, at);
+  LaidOutNumbers out(1, 6, 3, at);
   Context ctx;
   factorization_forward(
       ctx, {.fields = fields.const_views, .sums = sums.view(), .out = out.view().data});
@@ -118,7 +119,7 @@ Bits factorization(const Layout& at) {
                                .dfields = dfields.views});
   sums.append_to(bits);
   out.append_to(bits);
-  for (Numbers& n : dfields.numbers) {
+  for (LaidOutNumbers& n : dfields.numbers) {
     n.append_to(bits);
   }
   return bits;
@@ -126,16 +127,16 @@ Bits factorization(const Layout& at) {
 
 Bits elementwise(const Layout& at) {
   Bits bits;
-  Numbers x(37, 53, 1, at);
-  Numbers y(37, 53, 2, at);
-  Numbers sums(1, 53, 3, at);
+  LaidOutNumbers x(37, 53, 1, at);
+  LaidOutNumbers y(37, 53, 2, at);
+  LaidOutNumbers sums(1, 53, 3, at);
   add(Matrix<const float>(x.view()), y.view());
   relu_backward(Matrix<const float>(x.view()), y.view());
   column_sums(Matrix<const float>(y.view()), sums.view().data);
   y.append_to(bits);
   sums.append_to(bits);
-  Numbers u(37, 53, 4, at);
-  Numbers z(37, 53, 5, at);
+  LaidOutNumbers u(37, 53, 4, at);
+  LaidOutNumbers z(37, 53, 5, at);
   cross_forward_elements(CrossElements<float>{x.view(), u.view(), y.view(), z.view()});
   z.append_to(bits);
   return bits;
@@ -144,11 +145,11 @@ Bits elementwise(const Layout& at) {
 Bits sequences(const Layout& at) {
   Bits bits;
   const std::vector<std::int64_t> offsets = {0, 3, 3, 4, 20};
-  Numbers values(20, 33, 1, at);
+  LaidOutNumbers values(20, 33, 1, at);
   const Sequences sequences{values.view(), offsets.data(), 4};
   Context ctx;
-  Numbers weights(1, 20, 2, at);
-  Numbers out(4, 33, 3, at);
+  LaidOutNumbers weights(1, 20, 2, at);
+  LaidOutNumbers out(4, 33, 3, at);
   attention_pool(ctx, {.sequences = sequences, .weights = weights.view().data, .out = out.view()});
   out.append_to(bits);
   attention_weights_backward(
@@ -157,10 +158,10 @@ Bits sequences(const Layout& at) {
   weights.append_to(bits);
   sequence_mean_forward(ctx, {.sequences = sequences, .out = out.view()});
   out.append_to(bits);
-  Numbers inputs(20, 4 * 33, 4, at);
+  LaidOutNumbers inputs(20, 4 * 33, 4, at);
   attention_inputs(ctx, {.sequences = sequences, .target = out.view(), .inputs = inputs.view()});
-  Numbers dvalues(20, 33, 5, at);
-  Numbers dtarget(4, 33, 6, at);
+  LaidOutNumbers dvalues(20, 33, 5, at);
+  LaidOutNumbers dtarget(4, 33, 6, at);
   attention_backward(ctx, {.sequences = sequences,
                            .target = out.view(),
                            .weights = weights.view().data,
@@ -229,10 +230,10 @@ void expect_plain_dots(const DotCase& one, std::int64_t accumulate, const Layout
   SCOPED_TRACE(testing::Message() << one.samples << " samples, " << one.fields << " fields of "
                                   << one.dim << ", " << accumulate << " added to");
   Context ctx;
-  Fields fields(one.fields, one.samples, one.dim, 1, at);
-  Fields dfields(one.fields, one.samples, one.dim, 50, at);
-  Numbers out(one.samples, num_pairs(one.fields), 2, at);
-  Numbers dout(one.samples, num_pairs(one.fields), 3, at);
+  LaidOutFields fields(one.fields, one.samples, one.dim, 1, at);
+  LaidOutFields dfields(one.fields, one.samples, one.dim, 50, at);
+  LaidOutNumbers out(one.samples, num_pairs(one.fields), 2, at);
+  LaidOutNumbers dout(one.samples, num_pairs(one.fields), 3, at);
   const bool fused = kernels_fuse();
   Bits plain_dots;
   Bits plain_gradients;
@@ -275,7 +276,7 @@ void expect_plain_dots(const DotCase& one, std::int64_t accumulate, const Layout
   Bits dots_found;
   Bits gradients;
   out.append_to(dots_found);
-  for (Numbers& n : dfields.numbers) {
+  for (LaidOutNumbers& n : dfields.numbers) {
     n.append_to(gradients);
   }
   EXPECT_EQ(dots_found, plain_dots);
@@ -288,7 +289,7 @@ TEST_P(DenseKernelBits, EveryValueThatIsNotFiniteIsFound) {
   using Limits = std::numeric_limits<float>;
   Context ctx;
   for (const std::int64_t cols : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 71}) {
-    Numbers numbers(3, cols, 1, {3, 1});
+    LaidOutNumbers numbers(3, cols, 1, {3, 1});
     const std::vector<SampleValues> values = {{.values = numbers.view()}};
     const auto found = [&] {
       std::int64_t first = -1;

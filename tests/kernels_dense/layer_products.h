@@ -3,11 +3,24 @@
 #pragma once
 
 #include <algorithm>
+#include <random>
+#include <vector>
 
 #include "weft/kernels/cpu/matmul.h"
 #include "weft/tensor/host_block.h"
 
 namespace weft::kernels {
+
+/// Normally distributed.
+inline std::vector<float> random_values(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) {
+    value = normal(random);
+  }
+  return values;
+}
 
 struct PackedCopy {
   HostBlock memory;

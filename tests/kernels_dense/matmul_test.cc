@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,16 +30,6 @@ const std::vector<Shape> kShapes = {{1, 1, 1},    {1, 5, 3},      {2, 1, 17},   
                                     {16, 16, 16}, {33, 1, 64},    {31, 65, 13},  {100, 17, 351},
                                     {64, 3, 479}, {250, 33, 127}, {9, 600, 1100}};
 
-std::vector<float> random_values(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) {
-    value = normal(random);
-  }
-  return values;
-}
-
 template <typename T>
 T from_float(float value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -52,14 +41,14 @@ T from_float(float value) {
 
 // The same numbers as T, with a row stride, and as doubles.
 template <typename T>
-struct Numbers {
+struct NumbersOf {
   std::int64_t rows;
   std::int64_t cols;
   std::int64_t stride;
   std::vector<T> values;
   std::vector<double> exact;
 
-  Numbers(std::int64_t r, std::int64_t c, std::int64_t padding, unsigned seed)
+  NumbersOf(std::int64_t r, std::int64_t c, std::int64_t padding, unsigned seed)
       : rows(r), cols(c), stride(c + padding), values(static_cast<std::size_t>(r * stride)) {
     const std::vector<float> random = random_values(r * c, seed);
     for (std::int64_t i = 0; i < r; ++i) {
@@ -92,9 +81,9 @@ template <typename T>
 void check_parity(const Shape& shape, std::int64_t padding) {
   const auto [m, n, k] = shape;
   SCOPED_TRACE(fmt::format("{} x {} x {}, {} floats of padding", m, n, k, padding));
-  const Numbers<T> x(m, k, padding, 1);
-  const Numbers<T> w(n, k, padding, 2);
-  const Numbers<T> dy(m, n, padding, 3);
+  const NumbersOf<T> x(m, k, padding, 1);
+  const NumbersOf<T> w(n, k, padding, 2);
+  const NumbersOf<T> dy(m, n, padding, 3);
   const std::vector<float> bias = random_values(n, 4);
   const std::vector<double> plain_bias(bias.begin(), bias.end());
   Matmul matmul;
@@ -145,8 +134,8 @@ TEST(MatmulTest, Bf16AgreesWithPlainLoopsOnTheRoundedNumbers) {
 }
 
 TEST(MatmulTest, Bf16ResultIsTheRoundedFp32Result) {
-  const Numbers<BFloat16> x(37, 29, 0, 1);
-  const Numbers<BFloat16> w(11, 29, 0, 2);
+  const NumbersOf<BFloat16> x(37, 29, 0, 1);
+  const NumbersOf<BFloat16> w(11, 29, 0, 2);
   std::vector<float> exact(37 * 11);
   std::vector<BFloat16> rounded(37 * 11);
   Matmul matmul;
@@ -173,8 +162,8 @@ TEST(MatmulTest, NoSamples) {
 template <typename T>
 void check_adding(const Shape& shape) {
   const auto [m, n, k] = shape;
-  const Numbers<T> x(m, k, 0, 1);
-  const Numbers<T> w(n, k, 0, 2);
+  const NumbersOf<T> x(m, k, 0, 1);
+  const NumbersOf<T> w(n, k, 0, 2);
   const PackedCopy packed = packed_transposed(w.view());
   std::vector<float> product(static_cast<std::size_t>(m * n));
   std::vector<float> sum = random_values(m * n, 3);
@@ -204,15 +193,15 @@ TEST(MatmulBits, AddingIsAProductAddedAfterwards) {
 template <typename T>
 std::vector<float> all_results(const Shape& shape, std::int64_t offset, std::int64_t padding) {
   const auto [m, n, k] = shape;
-  const auto place = [&](const Numbers<T>& numbers, std::vector<T>& memory) {
+  const auto place = [&](const NumbersOf<T>& numbers, std::vector<T>& memory) {
     memory.assign(static_cast<std::size_t>(offset + numbers.rows * numbers.stride), T{});
     std::copy(numbers.values.begin(), numbers.values.end(), memory.begin() + offset);
     return Matrix<const T>{memory.data() + offset, numbers.rows, numbers.cols, numbers.stride};
   };
   std::vector<T> memory[3];
-  const Matrix<const T> x = place(Numbers<T>(m, k, padding, 1), memory[0]);
-  const Matrix<const T> w = place(Numbers<T>(n, k, padding, 2), memory[1]);
-  const Matrix<const T> dy = place(Numbers<T>(m, n, padding, 3), memory[2]);
+  const Matrix<const T> x = place(NumbersOf<T>(m, k, padding, 1), memory[0]);
+  const Matrix<const T> w = place(NumbersOf<T>(n, k, padding, 2), memory[1]);
+  const Matrix<const T> dy = place(NumbersOf<T>(m, n, padding, 3), memory[2]);
   std::vector<float> out(static_cast<std::size_t>(offset + m * n + m * k + n * k));
   float* to = out.data() + offset;
   Matmul matmul;
@@ -247,8 +236,8 @@ TEST(MatmulBits, DependOnValuesAndShapesAlone) {
 template <typename T>
 void check_rows(std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kRows = 131;
-  const Numbers<T> x(kRows, k, 0, 1);
-  const Numbers<T> w(n, k, 0, 2);
+  const NumbersOf<T> x(kRows, k, 0, 1);
+  const NumbersOf<T> w(n, k, 0, 2);
   Matmul matmul;
   const auto rows = [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> y(static_cast<std::size_t>((end - begin) * n));
@@ -281,9 +270,9 @@ template <typename T>
 std::set<std::string> implementations_used() {
   Matmul matmul;
   for (const auto& [m, n, k] : kShapes) {
-    const Numbers<T> x(m, k, 0, 1);
-    const Numbers<T> w(n, k, 0, 2);
-    const Numbers<T> dy(m, n, 0, 3);
+    const NumbersOf<T> x(m, k, 0, 1);
+    const NumbersOf<T> w(n, k, 0, 2);
+    const NumbersOf<T> dy(m, n, 0, 3);
     const std::vector<float> bias = random_values(n, 4);
     std::vector<float> out(static_cast<std::size_t>(std::max({m * n, m * k, n * k})));
     std::vector<T> narrow(static_cast<std::size_t>(m * n));
@@ -318,8 +307,8 @@ TEST(MatmulTest, UsesAmxWhereThereIsOne) {
   if (current_target() < Target::kAmx) {
     GTEST_SKIP() << "no AMX";
   }
-  const Numbers<BFloat16> x(256, 512, 0, 1);
-  const Numbers<BFloat16> w(128, 512, 0, 2);
+  const NumbersOf<BFloat16> x(256, 512, 0, 1);
+  const NumbersOf<BFloat16> w(128, 512, 0, 2);
   std::vector<BFloat16> y(256 * 128);
   Matmul matmul;
   forward(matmul, x.view(), w.view(), matrix(y.data(), 256, 128));
@@ -329,8 +318,8 @@ TEST(MatmulTest, UsesAmxWhereThereIsOne) {
 // Where a target has no products of bf16 they are those of fp32 of the same numbers, to the bit.
 void check_widened() {
   for (const auto& [m, n, k] : kShapes) {
-    const Numbers<BFloat16> x(m, k, 0, 1);
-    const Numbers<BFloat16> w(n, k, 0, 2);
+    const NumbersOf<BFloat16> x(m, k, 0, 1);
+    const NumbersOf<BFloat16> w(n, k, 0, 2);
     const std::vector<float> wide_x(x.exact.begin(), x.exact.end());
     const std::vector<float> wide_w(w.exact.begin(), w.exact.end());
     const std::vector<float> bias = random_values(n, 4);

@@ -6,7 +6,6 @@
 #include <deque>
 #include <limits>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include <fmt/core.h>
@@ -19,16 +18,6 @@
 
 namespace weft::kernels {
 namespace {
-
-std::vector<float> random_values(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) {
-    value = normal(random);
-  }
-  return values;
-}
 
 // Element (i, j) of a packed matrix, found by what pack.h says.
 float unpacked(PackedMatrix packed, std::int64_t i, std::int64_t j) {
@@ -216,7 +205,7 @@ std::vector<float> sum_of(const Samples& samples, const Operands& operands, Rang
   return dw;
 }
 
-std::vector<Samples> cases() {
+std::vector<Samples> cases_of_samples() {
   const std::vector<std::vector<std::int64_t>> eight = {{20}, {20}, {21}, {20},
                                                         {20}, {20}, {21}, {20}};
   const std::vector<std::vector<std::int64_t>> mixed = {{256, 256}, {}, {7}, {300}, {1, 2, 3}};
@@ -231,7 +220,7 @@ std::vector<Samples> cases() {
 }
 
 TEST(WeightGradient, AgreesWithPlainLoops) {
-  for (const Samples& samples : cases()) {
+  for (const Samples& samples : cases_of_samples()) {
     const Operands operands(samples);
     const std::vector<float> dw =
         sum_of(samples, operands, {0, static_cast<std::int64_t>(samples.cut.size())});
@@ -254,7 +243,7 @@ TEST(WeightGradient, AgreesWithPlainLoops) {
 
 // Ranks that hold whole subtrees send their sums: added up the tree they are the whole sum.
 TEST(WeightGradient, SubtreesAddUpToTheSameBits) {
-  for (const Samples& samples : cases()) {
+  for (const Samples& samples : cases_of_samples()) {
     const Operands operands(samples);
     const auto parts = static_cast<std::int64_t>(samples.cut.size());
     const std::vector<float> whole = sum_of(samples, operands, {0, parts});
