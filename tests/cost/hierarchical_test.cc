@@ -37,10 +37,10 @@ std::vector<Cluster> clusters() {
 
 /// Runs `body` with a hierarchical communicator and compares what each rank has sent by it.
 template <typename Body>
-void compare(const Cluster& cluster,
-             comm::Collective collective,
-             const Exchange& said,
-             const Body& body) {
+void compare_on_hosts(const Cluster& cluster,
+                      comm::Collective collective,
+                      const Exchange& said,
+                      const Body& body) {
   const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
   std::vector<int> hosts;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -76,20 +76,21 @@ TEST(HierarchicalTraffic, AllToAll) {
     std::vector<double> to(ranks);
     std::iota(from.begin(), from.end(), 2.0);
     std::iota(to.rbegin(), to.rend(), 5.0);
-    compare(cluster, comm::Collective::kAllToAll,
-            total(relayed(cluster, all_ranks(cluster), from, to)), [&](Communicator& group) {
-              const auto self = static_cast<std::size_t>(group.rank());
-              std::vector<std::int64_t> send;
-              std::vector<std::int64_t> recv;
-              for (std::size_t p = 0; p < ranks; ++p) {
-                send.push_back(static_cast<std::int64_t>(from[self] * to[p]));
-                recv.push_back(static_cast<std::int64_t>(from[p] * to[self]));
-              }
-              const std::vector<char> out(10000);
-              std::vector<char> in(10000);
-              Context ctx;
-              group.all_to_all_v(ctx, {out.data(), send, in.data(), recv});
-            });
+    compare_on_hosts(cluster, comm::Collective::kAllToAll,
+                     total(relayed(cluster, all_ranks(cluster), from, to)),
+                     [&](Communicator& group) {
+                       const auto self = static_cast<std::size_t>(group.rank());
+                       std::vector<std::int64_t> send;
+                       std::vector<std::int64_t> recv;
+                       for (std::size_t p = 0; p < ranks; ++p) {
+                         send.push_back(static_cast<std::int64_t>(from[self] * to[p]));
+                         recv.push_back(static_cast<std::int64_t>(from[p] * to[self]));
+                       }
+                       const std::vector<char> out(10000);
+                       std::vector<char> in(10000);
+                       Context ctx;
+                       group.all_to_all_v(ctx, {out.data(), send, in.data(), recv});
+                     });
   }
 }
 
@@ -98,33 +99,34 @@ TEST(HierarchicalTraffic, AllGather) {
     const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
     std::vector<double> bytes(ranks);
     std::iota(bytes.begin(), bytes.end(), 30.0);
-    compare(cluster, comm::Collective::kAllGather,
-            total(relayed_all_gather(cluster, all_ranks(cluster), bytes)),
-            [&](Communicator& group) {
-              const std::vector<std::int64_t> recv(bytes.begin(), bytes.end());
-              const std::vector<char> out(100);
-              std::vector<char> in(1000);
-              Context ctx;
-              group.all_gather_v(
-                  ctx, {out.data(), recv[static_cast<std::size_t>(group.rank())], in.data(), recv});
-            });
+    compare_on_hosts(
+        cluster, comm::Collective::kAllGather,
+        total(relayed_all_gather(cluster, all_ranks(cluster), bytes)), [&](Communicator& group) {
+          const std::vector<std::int64_t> recv(bytes.begin(), bytes.end());
+          const std::vector<char> out(100);
+          std::vector<char> in(1000);
+          Context ctx;
+          group.all_gather_v(
+              ctx, {out.data(), recv[static_cast<std::size_t>(group.rank())], in.data(), recv});
+        });
   }
 }
 
 /// The sum of 1,003 floats as the wire says, against what is said of it.
 void compare_sum(const Cluster& cluster, std::int64_t parts, const ReduceWire& wire) {
-  compare(cluster, comm::Collective::kAllToAll,
-          total(hierarchical_all_reduce(cluster, all_ranks(cluster), parts, 1003, wire).stages),
-          [&](Communicator& group) {
-            const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-            Context ctx{.device = device.get(), .pool = &device->pool()};
-            comm::OrderedAllReduce reduce(
-                group, *device, parts, 1003,
-                {.codec = {.format = wire.format, .group = wire.group}, .crossing = wire.crossing});
-            std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
-            reduce.run(
-                ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
-          });
+  compare_on_hosts(
+      cluster, comm::Collective::kAllToAll,
+      total(hierarchical_all_reduce(cluster, all_ranks(cluster), parts, 1003, wire).stages),
+      [&](Communicator& group) {
+        const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+        Context ctx{.device = device.get(), .pool = &device->pool()};
+        comm::OrderedAllReduce reduce(
+            group, *device, parts, 1003,
+            {.codec = {.format = wire.format, .group = wire.group}, .crossing = wire.crossing});
+        std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
+        reduce.run(ctx,
+                   std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
+      });
 }
 
 TEST(HierarchicalTraffic, OrderedAllReduce) {

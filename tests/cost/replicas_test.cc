@@ -7,7 +7,7 @@
 namespace weft::cost {
 namespace {
 
-spec::Table table_of(SparseOptimizerKind kind, spec::RowDType dtype) {
+spec::Table replicated_table(SparseOptimizerKind kind, spec::RowDType dtype) {
   spec::Table table;
   table.num_embeddings = 100;
   table.embedding_dim = 40;
@@ -20,7 +20,7 @@ TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
   using Kind = SparseOptimizerKind;
   const spec::Codecs codecs{.sync = CodecFormat::kInt8, .group_size = 16};
   const auto bytes = [&](Kind kind) {
-    return coded_row_bytes(table_of(kind, spec::RowDType::kBf16), 40, codecs);
+    return coded_row_bytes(replicated_table(kind, spec::RowDType::kBf16), 40, codecs);
   };
   // 40 columns in groups of 16, 16 and 8, each with 2 bytes of scale; one number with its own.
   EXPECT_EQ(bytes(Kind::kSgd), 46.0);
@@ -32,11 +32,11 @@ TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
 
 TEST(ReplicaSync, RowsTravelWithTheirState) {
   using Kind = SparseOptimizerKind;
-  EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kFp32), 40), 160.0);
-  const spec::Table adam = table_of(Kind::kAdam, spec::RowDType::kFp32);
+  EXPECT_EQ(replica_row_bytes(replicated_table(Kind::kSgd, spec::RowDType::kFp32), 40), 160.0);
+  const spec::Table adam = replicated_table(Kind::kAdam, spec::RowDType::kFp32);
   EXPECT_EQ(sync_row_bytes(adam, 40, {}), replica_row_bytes(adam, 40));
-  EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kSplitBf16), 40), 160.0);
-  EXPECT_EQ(replica_row_bytes(table_of(Kind::kRowWiseAdam, spec::RowDType::kBf16), 40),
+  EXPECT_EQ(replica_row_bytes(replicated_table(Kind::kSgd, spec::RowDType::kSplitBf16), 40), 160.0);
+  EXPECT_EQ(replica_row_bytes(replicated_table(Kind::kRowWiseAdam, spec::RowDType::kBf16), 40),
             80.0 + 160.0 + 4.0);
 }
 

@@ -21,7 +21,7 @@ constexpr SparseOptimizerKind kOptimizers[] = {
     SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
     SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
 
-spec::Table table_of(spec::RowDType dtype, SparseOptimizerKind optimizer) {
+spec::Table wide_table(spec::RowDType dtype, SparseOptimizerKind optimizer) {
   spec::Table table;
   table.name = "t";
   table.num_embeddings = 1000;
@@ -35,7 +35,7 @@ TEST(ShardMemory, IsWhatTheStoreAllocates) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   for (const spec::RowDType dtype : kTypes) {
     for (const SparseOptimizerKind optimizer : kOptimizers) {
-      const spec::Table table = table_of(dtype, optimizer);
+      const spec::Table table = wide_table(dtype, optimizer);
       for (const std::int64_t rows : {1, 3, 17, 1000}) {
         for (const std::int64_t cols : {1, 2, 3, 5, 8, 15, 16, 17, 32, 48, 64, 100, 128, 512}) {
           const storage::RowStore store(*device, table, rows, cols);
@@ -57,14 +57,14 @@ TEST(ShardMemory, IsWhatTheStoreAllocates) {
 
 TEST(ShardMemory, IsWhatATableShardSays) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-  const spec::Table table = table_of(spec::RowDType::kSplitBf16, SparseOptimizerKind::kAdam);
+  const spec::Table table = wide_table(spec::RowDType::kSplitBf16, SparseOptimizerKind::kAdam);
   const embedding::TableShard shard(*device, table, {100, 350}, {16, 48}, 1, {});
   EXPECT_EQ(layout::shard_bytes(table, 250, 32), shard.bytes());
 }
 
 TEST(TableTimes, Lookup) {
   const Cluster cluster = small_cluster({{1, 1}});
-  const spec::Table table = table_of(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
+  const spec::Table table = wide_table(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
   // Rows of 64 bytes at 1e9 bytes/s, or at twice the 1e11 of the link to itself where they are in a
   // cache. Vectors that are in a cache are written at a copy's 1e11.
   const ShardWork work{.ids = 1000, .unique = 900, .bags = 100, .hot = 0.25, .cold = 0.4};
@@ -79,7 +79,7 @@ TEST(TableTimes, UpdateTouchesStateWhereItLies) {
   const Cluster cluster = small_cluster({{1, 1}});
   const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
   const auto seconds = [&](SparseOptimizerKind kind) {
-    return update_s(cluster, table_of(spec::RowDType::kFp32, kind), 16, work);
+    return update_s(cluster, wide_table(spec::RowDType::kFp32, kind), 16, work);
   };
   const double gradients = gradients_s(cluster, 16, work);
   EXPECT_DOUBLE_EQ(seconds(SparseOptimizerKind::kSgd), gradients + 100 * 128e-9);
@@ -92,7 +92,7 @@ TEST(TableTimes, UpdateTouchesStateWhereItLies) {
 
 TEST(TableTimes, MoreGradientsOfARow) {
   Cluster cluster = small_cluster({{1, 1}});
-  const spec::Table table = table_of(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
+  const spec::Table table = wide_table(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
   const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
   const double before = update_s(cluster, table, 16, work);
   cluster.compute.repeat.value = 1e-8;
@@ -103,7 +103,7 @@ TEST(TableTimes, RoundedRowsAreDrawnFor) {
   Cluster cluster = small_cluster({{1, 1}});
   const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
   for (const spec::RowDType dtype : kTypes) {
-    const spec::Table table = table_of(dtype, SparseOptimizerKind::kSgd);
+    const spec::Table table = wide_table(dtype, SparseOptimizerKind::kSgd);
     const bool rounded = dtype == spec::RowDType::kFp16 || dtype == spec::RowDType::kBf16;
     EXPECT_EQ(rounds_rows(dtype), rounded);
     for (const std::int64_t cols : {16, 64, 65, 512}) {
@@ -123,7 +123,7 @@ TEST(TableTimes, RoundedRowsAreDrawnFor) {
 
 TEST(TableTimes, RowsShareLinesOfState) {
   const Cluster cluster = small_cluster({{1, 1}});
-  const spec::Table table = table_of(spec::RowDType::kFp32, SparseOptimizerKind::kRowWiseAdagrad);
+  const spec::Table table = wide_table(spec::RowDType::kFp32, SparseOptimizerKind::kRowWiseAdagrad);
   ShardWork work{.ids = 1000, .unique = 1000, .bags = 50};
   const double apart = update_s(cluster, table, 16, work);
   work.rows = 1600;  // of 4 bytes each: 100 lines, all touched
@@ -140,7 +140,7 @@ TEST(TableTimes, GradientsAreFarOnce) {
 
 TEST(TableTimes, NearRowsAndSortingAtTheirOwnRates) {
   Cluster cluster = small_cluster({{1, 1}});
-  const spec::Table table = table_of(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
+  const spec::Table table = wide_table(spec::RowDType::kFp32, SparseOptimizerKind::kSgd);
   const ShardWork work{.ids = 1000, .unique = 100, .bags = 50, .hot = 0.5, .cold = 1.0};
   const double lookup = lookup_s(cluster, table, 16, work);
   const double gradients = gradients_s(cluster, 16, work);

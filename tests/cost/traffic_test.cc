@@ -20,7 +20,7 @@ using topology::small_cluster;
 
 /// Runs `body` on `ranks` threads and compares what each has sent with what is said.
 template <typename Body>
-void compare(int ranks, Collective collective, const Exchange& said, const Body& body) {
+void compare_flat(int ranks, Collective collective, const Exchange& said, const Body& body) {
   std::vector<comm::Traffic::Entry> sent(static_cast<std::size_t>(ranks));
   comm::run_local(ranks, {}, [&](Communicator& world) {
     body(world);
@@ -45,18 +45,18 @@ TEST(Traffic, AllToAll) {
         bytes.push_back(static_cast<double>(count(from, to)));
       }
     }
-    compare(ranks, Collective::kAllToAll, all_to_all(cluster, all_ranks(cluster), bytes),
-            [&](Communicator& world) {
-              std::vector<std::int64_t> send, recv;
-              for (int peer = 0; peer < ranks; ++peer) {
-                send.push_back(count(world.rank(), peer));
-                recv.push_back(count(peer, world.rank()));
-              }
-              const std::vector<char> from(10000);
-              std::vector<char> to(10000);
-              Context ctx;
-              world.all_to_all_v(ctx, {from.data(), send, to.data(), recv});
-            });
+    compare_flat(ranks, Collective::kAllToAll, all_to_all(cluster, all_ranks(cluster), bytes),
+                 [&](Communicator& world) {
+                   std::vector<std::int64_t> send, recv;
+                   for (int peer = 0; peer < ranks; ++peer) {
+                     send.push_back(count(world.rank(), peer));
+                     recv.push_back(count(peer, world.rank()));
+                   }
+                   const std::vector<char> from(10000);
+                   std::vector<char> to(10000);
+                   Context ctx;
+                   world.all_to_all_v(ctx, {from.data(), send, to.data(), recv});
+                 });
   }
 }
 
@@ -65,25 +65,25 @@ TEST(Traffic, AllGatherReduceScatterAndBarrier) {
     SCOPED_TRACE(ranks);
     const Cluster cluster = small_cluster({{1, ranks}});
     const std::vector<double> each(static_cast<std::size_t>(ranks), 40.0);
-    compare(ranks, Collective::kAllGather, all_gather(cluster, all_ranks(cluster), each),
-            [&](Communicator& world) {
-              const std::vector<float> from(10);
-              std::vector<float> to(10 * static_cast<std::size_t>(ranks));
-              Context ctx;
-              world.all_gather(ctx, from.data(), to.data(), 40);
-            });
-    compare(ranks, Collective::kReduceScatter, reduce_scatter(cluster, all_ranks(cluster), 1001),
-            [&](Communicator& world) {
-              const std::vector<float> from(1001);
-              std::vector<float> to(1001);
-              Context ctx;
-              world.reduce_scatter(ctx, from.data(), to.data(), 1001);
-            });
-    compare(ranks, Collective::kBarrier, barrier(cluster, all_ranks(cluster)),
-            [&](Communicator& world) {
-              Context ctx;
-              world.barrier(ctx);
-            });
+    compare_flat(ranks, Collective::kAllGather, all_gather(cluster, all_ranks(cluster), each),
+                 [&](Communicator& world) {
+                   const std::vector<float> from(10);
+                   std::vector<float> to(10 * static_cast<std::size_t>(ranks));
+                   Context ctx;
+                   world.all_gather(ctx, from.data(), to.data(), 40);
+                 });
+    compare_flat(ranks, Collective::kReduceScatter,
+                 reduce_scatter(cluster, all_ranks(cluster), 1001), [&](Communicator& world) {
+                   const std::vector<float> from(1001);
+                   std::vector<float> to(1001);
+                   Context ctx;
+                   world.reduce_scatter(ctx, from.data(), to.data(), 1001);
+                 });
+    compare_flat(ranks, Collective::kBarrier, barrier(cluster, all_ranks(cluster)),
+                 [&](Communicator& world) {
+                   Context ctx;
+                   world.barrier(ctx);
+                 });
   }
 }
 
@@ -95,7 +95,7 @@ TEST(Traffic, Merge) {
     for (const Exchange& level : merge(cluster, all_ranks(cluster), 40.0)) {
       add(said, level);
     }
-    compare(ranks, Collective::kMerge, said, [&](Communicator& world) {
+    compare_flat(ranks, Collective::kMerge, said, [&](Communicator& world) {
       std::vector<std::byte> block(40);
       Context ctx;
       world.merge(ctx, block, [](auto, auto) {});
@@ -110,7 +110,7 @@ TEST(Traffic, OrderedAllReduce) {
       const Cluster cluster = small_cluster({{1, ranks}});
       OrderedAllReduce said = ordered_all_reduce(cluster, all_ranks(cluster), parts, 1001);
       add(said.partials, said.sums);  // the communicator counts both together
-      compare(ranks, Collective::kAllToAll, said.partials, [&](Communicator& world) {
+      compare_flat(ranks, Collective::kAllToAll, said.partials, [&](Communicator& world) {
         const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
         Context ctx{.device = device.get(), .pool = &device->pool()};
         comm::OrderedAllReduce reduce(world, *device, parts, 1001);
@@ -134,7 +134,7 @@ TEST(Traffic, OrderedAllReduceWithACodec) {
             ordered_all_reduce(cluster, all_ranks(cluster), 13, count,
                                {.format = static_cast<CodecFormat>(format), .group = 16});
         add(said.partials, said.sums);
-        compare(ranks, Collective::kAllToAll, said.partials, [&](Communicator& world) {
+        compare_flat(ranks, Collective::kAllToAll, said.partials, [&](Communicator& world) {
           const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
           Context ctx{.device = device.get(), .pool = &device->pool()};
           comm::OrderedAllReduce reduce(
