@@ -12,7 +12,7 @@
 namespace weft::data {
 namespace {
 
-std::int64_t bytes_of(const std::vector<Place>& places) {
+std::int64_t size_of_places(const std::vector<Place>& places) {
   return std::accumulate(
       places.begin(), places.end(), std::int64_t{0},
       [](std::int64_t sum, const Place& place) { return sum + place.end - place.begin; });
@@ -33,7 +33,7 @@ TEST(Content, PlacesLieInTheFileAndAreAsManyAsAllowed) {
       ASSERT_LE(place.end - place.begin, kPlaceBytes);
       begin = place.begin;
     }
-    ASSERT_EQ(bytes_of(places), std::min(bytes, most * kPlaceBytes));
+    ASSERT_EQ(size_of_places(places), std::min(bytes, most * kPlaceBytes));
     if (most > 1 && bytes > 0) {
       ASSERT_EQ(places.front().begin, 0);
       ASSERT_EQ(places.back().end, bytes);

@@ -216,14 +216,7 @@ TEST(CriteoDecoder, OneBadLineAnywhereInATileIsSeen) {
   }
 }
 
-spec::Config config_of(const std::vector<std::string>& paths) {
-  spec::Config config;
-  config.data.format = spec::DataFormat::kCriteo;
-  config.data.path = paths;
-  return config;
-}
-
-std::string bytes_of(const std::string& path) {
+std::string bytes_in_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -260,14 +253,14 @@ TEST(CriteoConvert, EqualsParsingLineByLineForAnyNumberOfThreads) {
   std::string expected;
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
-    const auto source = open_source(config_of(log.files), Split::kTrain);
+    const auto source = open_source(criteo_config_of(log.files), Split::kTrain);
     const std::string path = folder.path() + "/log.weft";
     EXPECT_EQ(write_weft(*source, path, {.samples = -1, .pool = &pool, .progress = {}}), 70000);
     if (threads > 1) {
-      EXPECT_TRUE(bytes_of(path) == expected) << threads;
+      EXPECT_TRUE(bytes_in_file(path) == expected) << threads;
       continue;
     }
-    expected = bytes_of(path);
+    expected = bytes_in_file(path);
     const auto kept = open_weft({path});
     const RawBlock block = read_range(*kept, 0, 70000);
     const ColumnSelection all = ColumnSelection::all(kept->schema());
@@ -290,7 +283,7 @@ TEST(CriteoConvert, NamesTheFirstBadLineForAnyNumberOfThreads) {
   const std::string file = folder.write("log.txt", text);
   for (const int threads : {1, 2, 4}) {
     ThreadPool pool(threads);
-    const auto source = open_source(config_of({file}), Split::kTrain);
+    const auto source = open_source(criteo_config_of({file}), Split::kTrain);
     expect_error(ErrorCode::kData, {"log.txt:34568:", "1 field where"}, [&] {
       write_weft(*source, folder.path() + "/log.weft",
                  {.samples = -1, .pool = &pool, .progress = {}});
@@ -303,7 +296,7 @@ TEST(CriteoConvert, WhatIsBehindTheSamplesWantedIsNotLookedAt) {
   const std::string file =
       folder.write("log.txt", criteo_text(0, 100) + "bad\n" + std::string(5000, 'x') + "\n");
   ThreadPool pool(2);
-  const auto source = open_source(config_of({file}), Split::kTrain);
+  const auto source = open_source(criteo_config_of({file}), Split::kTrain);
   const std::string path = folder.path() + "/log.weft";
   EXPECT_EQ(write_weft(*source, path, {.samples = 100, .pool = &pool, .progress = {}}), 100);
   EXPECT_EQ(read_range(*source, 40, 60).size, 60);

@@ -33,13 +33,6 @@ std::string zstd(const std::string& text) {
   return out;
 }
 
-spec::Config config_of(std::vector<std::string> paths) {
-  spec::Config config;
-  config.data.format = spec::DataFormat::kCriteo;
-  config.data.path = std::move(paths);
-  return config;
-}
-
 /// Expects the log of criteo_text(0, count).
 void expect_log(Source& source, std::int64_t count) {
   const RawBlock block = read_range(source, 0, count + 10);
@@ -54,7 +47,7 @@ void expect_text_error(const std::string& text, const std::vector<std::string>& 
   const TemporaryFolder folder;
   const std::string path = folder.write("log.txt", text);
   expect_error(ErrorCode::kData, parts, [&] {
-    const auto source = open_source(config_of({path}), Split::kTrain);
+    const auto source = open_source(criteo_config_of({path}), Split::kTrain);
     read_range(*source, 0, 1000);
   });
 }
@@ -137,20 +130,21 @@ TEST(CriteoText, TakesCarriageReturnsAndAMissingLastLineEnd) {
   for (int s = 0; s < 5; ++s) {
     text += criteo_line(s) + "\r\n";
   }
-  const auto crlf = open_source(config_of({folder.write("crlf.txt", text)}), Split::kTrain);
+  const auto crlf = open_source(criteo_config_of({folder.write("crlf.txt", text)}), Split::kTrain);
   expect_log(*crlf, 5);
   text = criteo_text(0, 5);
   text.pop_back();
-  const auto cut = open_source(config_of({folder.write("cut.txt", text)}), Split::kTrain);
+  const auto cut = open_source(criteo_config_of({folder.write("cut.txt", text)}), Split::kTrain);
   expect_log(*cut, 5);
 }
 
 TEST(CriteoFiles, PlainGzipAndZstdAreOneLog) {
   const TemporaryFolder folder;
-  const auto source = open_source(config_of({folder.write("a.txt", criteo_text(0, 10)),
-                                             folder.write("b.gz", gzip(criteo_text(10, 2000))),
-                                             folder.write("c.zst", zstd(criteo_text(2010, 990)))}),
-                                  Split::kTrain);
+  const auto source =
+      open_source(criteo_config_of({folder.write("a.txt", criteo_text(0, 10)),
+                                    folder.write("b.gz", gzip(criteo_text(10, 2000))),
+                                    folder.write("c.zst", zstd(criteo_text(2010, 990)))}),
+                  Split::kTrain);
   expect_log(*source, 3000);
   EXPECT_EQ(source->size(), 3000);
 }
@@ -159,11 +153,11 @@ TEST(CriteoFiles, SeveralMembersAndFramesAreTaken) {
   const TemporaryFolder folder;
   const std::string first = criteo_text(0, 10);
   const std::string second = criteo_text(10, 10);
-  const auto gz =
-      open_source(config_of({folder.write("a.gz", gzip(first) + gzip(second))}), Split::kTrain);
+  const auto gz = open_source(criteo_config_of({folder.write("a.gz", gzip(first) + gzip(second))}),
+                              Split::kTrain);
   expect_log(*gz, 20);
-  const auto zst =
-      open_source(config_of({folder.write("a.zst", zstd(first) + zstd(second))}), Split::kTrain);
+  const auto zst = open_source(
+      criteo_config_of({folder.write("a.zst", zstd(first) + zstd(second))}), Split::kTrain);
   expect_log(*zst, 20);
 }
 
@@ -172,7 +166,7 @@ TEST(CriteoFiles, GlobIsSortedByName) {
   folder.write("day_1", criteo_text(7, 5));
   folder.write("day_0", criteo_text(0, 7));
   folder.write("other", "no log");
-  const auto source = open_source(config_of({folder.path() + "/day_*"}), Split::kTrain);
+  const auto source = open_source(criteo_config_of({folder.path() + "/day_*"}), Split::kTrain);
   expect_log(*source, 12);
 }
 
@@ -180,7 +174,7 @@ TEST(CriteoFiles, ErrorsNameTheFileAndItsOwnLine) {
   const TemporaryFolder folder;
   folder.write("day_0", criteo_text(0, 5));
   folder.write("day_1", criteo_text(5, 3) + "bad\n");
-  const auto source = open_source(config_of({folder.path() + "/day_*"}), Split::kTrain);
+  const auto source = open_source(criteo_config_of({folder.path() + "/day_*"}), Split::kTrain);
   expect_error(ErrorCode::kData, {"day_1:4:"}, [&] { read_range(*source, 0, 100); });
 }
 
@@ -190,7 +184,7 @@ TEST(CriteoFiles, CutAndDamagedFilesAreNamed) {
                               const std::vector<std::string>& parts) {
     const std::string path = folder.write(name, bytes);
     expect_error(ErrorCode::kData, parts, [&] {
-      const auto source = open_source(config_of({path}), Split::kTrain);
+      const auto source = open_source(criteo_config_of({path}), Split::kTrain);
       read_range(*source, 0, 100000);
     });
   };
@@ -233,16 +227,17 @@ TEST(CriteoFiles, SkippableFramesAreSkipped) {
       std::string("\x5f\x2a\x4d\x18\0\0\x10\0", 8) + std::string(std::size_t{1} << 20, 'x');
   for (const std::string& bytes :
        {packed, large + packed, packed + large, packed + packed.substr(0, 12)}) {
-    const auto source = open_source(config_of({folder.write("a.zst", bytes)}), Split::kTrain);
+    const auto source =
+        open_source(criteo_config_of({folder.write("a.zst", bytes)}), Split::kTrain);
     expect_log(*source, 3010);
-    const auto unnamed = open_source(config_of({folder.write("a", bytes)}), Split::kTrain);
+    const auto unnamed = open_source(criteo_config_of({folder.write("a", bytes)}), Split::kTrain);
     expect_log(*unnamed, 3010);
   }
   for (const std::string& bytes :
        {packed.substr(0, packed.size() - 1), packed + large.substr(0, 99)}) {
     const std::string path = folder.write("cut.zst", bytes);
     expect_error(ErrorCode::kData, {"cut.zst", "is cut"}, [&] {
-      const auto source = open_source(config_of({path}), Split::kTrain);
+      const auto source = open_source(criteo_config_of({path}), Split::kTrain);
       read_range(*source, 0, 100000);
     });
   }
@@ -254,15 +249,16 @@ TEST(CriteoFiles, ZerosBehindGzipAreItsEnd) {
   for (const std::size_t zeros : {1UL, 511UL, 600'000UL}) {
     const std::string padding(zeros, '\0');
     const auto source =
-        open_source(config_of({folder.write("a.gz", packed + padding)}), Split::kTrain);
+        open_source(criteo_config_of({folder.write("a.gz", packed + padding)}), Split::kTrain);
     expect_log(*source, 3000);
     const auto more = open_source(
-        config_of({folder.write("b.gz", packed + padding + gzip(criteo_text(3000, 5)) + padding)}),
+        criteo_config_of(
+            {folder.write("b.gz", packed + padding + gzip(criteo_text(3000, 5)) + padding)}),
         Split::kTrain);
     expect_log(*more, 3005);
     const std::string path = folder.write("junk.gz", packed + padding + "junk");
     expect_error(ErrorCode::kData, {"junk.gz", "damaged"}, [&] {
-      const auto junk = open_source(config_of({path}), Split::kTrain);
+      const auto junk = open_source(criteo_config_of({path}), Split::kTrain);
       read_range(*junk, 0, 100000);
     });
   }
@@ -271,19 +267,21 @@ TEST(CriteoFiles, ZerosBehindGzipAreItsEnd) {
 TEST(CriteoFiles, MissingAndEmptyFilesAreNamed) {
   const TemporaryFolder folder;
   const auto expect_bad = [](const std::string& path, const std::vector<std::string>& parts) {
-    expect_error(ErrorCode::kData, parts, [&] { open_source(config_of({path}), Split::kTrain); });
+    expect_error(ErrorCode::kData, parts,
+                 [&] { open_source(criteo_config_of({path}), Split::kTrain); });
   };
   expect_bad(folder.path() + "/none.txt", {"data.path", "none.txt"});
   expect_bad(folder.path() + "/day_*", {"data.path", "day_*", "no file matches"});
   expect_bad(folder.write("empty.txt", ""), {"data.path", "empty.txt", "empty"});
   expect_bad(folder.path(), {"data.path", "not a regular file"});
-  expect_error(ErrorCode::kData, {"data.path"}, [] { open_source(config_of({}), Split::kTrain); });
+  expect_error(ErrorCode::kData, {"data.path"},
+               [] { open_source(criteo_config_of({}), Split::kTrain); });
 }
 
 TEST(CriteoSource, LoadMovesForwardAndRewinds) {
   const TemporaryFolder folder;
-  const auto source =
-      open_source(config_of({folder.write("log.txt", criteo_text(0, 20000))}), Split::kTrain);
+  const auto source = open_source(
+      criteo_config_of({folder.write("log.txt", criteo_text(0, 20000))}), Split::kTrain);
   EXPECT_EQ(source->size(), -1);
   const auto expect_range = [&](std::int64_t first, std::int64_t count, std::int64_t expected) {
     const RawBlock block = read_range(*source, first, count);
@@ -306,7 +304,7 @@ TEST(CriteoSource, LoadMovesForwardAndRewinds) {
 TEST(CriteoSource, ReadsOnlyWhatIsSelected) {
   const TemporaryFolder folder;
   const auto source =
-      open_source(config_of({folder.write("log.txt", criteo_text(0, 10))}), Split::kTrain);
+      open_source(criteo_config_of({folder.write("log.txt", criteo_text(0, 10))}), Split::kTrain);
   source->select(std::vector<std::string>{"C2", "I1"});
   const RawBlock block = read_range(*source, 0, 10);
   EXPECT_EQ(block.labels[0].size(), 0U);
@@ -320,7 +318,7 @@ TEST(CriteoSource, ReadsOnlyWhatIsSelected) {
 
 TEST(OpenSource, LimitsAndSplits) {
   const TemporaryFolder folder;
-  spec::Config config = config_of({folder.write("train.txt", criteo_text(0, 100))});
+  spec::Config config = criteo_config_of({folder.write("train.txt", criteo_text(0, 100))});
   EXPECT_EQ(open_source(config, Split::kEval), nullptr);
   config.data.max_samples = 7;
   EXPECT_EQ(read_range(*open_source(config, Split::kTrain), 0, 100).size, 7);
@@ -340,7 +338,7 @@ TEST(OpenSource, FingerprintIsOfContentsNotOfNames) {
   const TemporaryFolder folder;
   const TemporaryFolder other;
   const auto fingerprint = [](const std::string& path) {
-    return open_source(config_of({path}), Split::kTrain)->fingerprint();
+    return open_source(criteo_config_of({path}), Split::kTrain)->fingerprint();
   };
   const std::uint64_t base = fingerprint(folder.write("a.txt", criteo_text(0, 10)));
   EXPECT_EQ(fingerprint(other.write("b.txt", criteo_text(0, 10))), base);
@@ -354,8 +352,8 @@ TEST(OpenSource, ContentOfTheFirstFilesIsThatOfASourceOfThem) {
   const TemporaryFolder folder;
   const std::string one = folder.write("one.txt", criteo_text(0, 10));
   const std::string two = folder.write("two.txt", criteo_text(10, 10));
-  const auto both = open_source(config_of({one, two}), Split::kTrain);
-  const auto first = open_source(config_of({one}), Split::kTrain);
+  const auto both = open_source(criteo_config_of({one, two}), Split::kTrain);
+  const auto first = open_source(criteo_config_of({one}), Split::kTrain);
   EXPECT_EQ(fingerprint_of(both->content(1)), fingerprint_of(first->content(9)));
   EXPECT_NE(fingerprint_of(both->content(2)), fingerprint_of(first->content(9)));
   EXPECT_EQ(both->content(9).size(), 2U);
@@ -386,15 +384,16 @@ TEST(OpenSource, AFolderThatMayNotBeReadIsNotOneWithoutAMatch) {
     const WithoutRights user;
     ASSERT_FALSE(user.failed());
     expect_error(ErrorCode::kData, {"cannot read a folder of", "/*.txt", "Permission denied"},
-                 [&] { open_source(config_of({folder.path() + "/*.txt"}), Split::kTrain); });
+                 [&] { open_source(criteo_config_of({folder.path() + "/*.txt"}), Split::kTrain); });
     expect_error(ErrorCode::kData, {"cannot look at", "day.txt", "Permission denied"},
-                 [&] { open_source(config_of({file}), Split::kTrain); });
+                 [&] { open_source(criteo_config_of({file}), Split::kTrain); });
   }
   std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+  expect_error(ErrorCode::kData, {"no file matches"}, [&] {
+    open_source(criteo_config_of({folder.path() + "/none/*.txt"}), Split::kTrain);
+  });
   expect_error(ErrorCode::kData, {"no file matches"},
-               [&] { open_source(config_of({folder.path() + "/none/*.txt"}), Split::kTrain); });
-  expect_error(ErrorCode::kData, {"no file matches"},
-               [&] { open_source(config_of({folder.path() + "/*.csv"}), Split::kTrain); });
+               [&] { open_source(criteo_config_of({folder.path() + "/*.csv"}), Split::kTrain); });
 }
 
 TEST(CriteoSource, RealRows) {
@@ -402,7 +401,7 @@ TEST(CriteoSource, RealRows) {
   if (folder.empty()) {
     GTEST_SKIP() << "no real data";
   }
-  const auto source = open_source(config_of({folder + "/train.txt"}), Split::kTrain);
+  const auto source = open_source(criteo_config_of({folder + "/train.txt"}), Split::kTrain);
   const RawBlock block = read_range(*source, 0, 2000);
   ASSERT_EQ(block.size, 1000);
   float clicks = 0;

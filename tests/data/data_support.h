@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,6 +47,13 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+inline spec::Config criteo_config_of(std::vector<std::string> paths) {
+  spec::Config config;
+  config.data.format = spec::DataFormat::kCriteo;
+  config.data.path = std::move(paths);
+  return config;
+}
 
 /// Calls and expects an Error of that code whose message holds all `parts`.
 template <typename Call>
