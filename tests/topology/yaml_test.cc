@@ -36,7 +36,7 @@ links:
     latency: {value: 2e-6}
 )";
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_text(const std::string& text) {
   try {
     parse_cluster(text, "c.yaml");
   } catch (const Error& error) {
@@ -74,7 +74,7 @@ TEST(ClusterYaml, RoundTrips) {
 
 TEST(ClusterYaml, MessagesHavePlaceKeyAndAdvice) {
   const auto says = [](const std::string& text, const std::string& message) {
-    EXPECT_NE(refusal(text).find(message), std::string::npos) << refusal(text);
+    EXPECT_NE(refusal_of_text(text).find(message), std::string::npos) << refusal_of_text(text);
   };
   says("", "c.yaml: holds nothing; begin with 'version: 1'");
   says("a: [", "c.yaml:");
