@@ -17,7 +17,7 @@ Config parse(const std::string& text, const std::vector<std::string>& overrides 
   return parse_config(text, "test.yaml", overrides);
 }
 
-std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+std::string error_of_text(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
     parse(text, overrides);
   } catch (const Error& error) {
@@ -100,18 +100,19 @@ TEST(Yaml, ListsInNestedSectionsAreDealt) {
 }
 
 TEST(Yaml, ListOfAnotherLengthIsRefused) {
-  EXPECT_EQ(error_of(changed("num_embeddings: [100, 50, 10]", "num_embeddings: [100, 50]")),
+  EXPECT_EQ(error_of_text(changed("num_embeddings: [100, 50, 10]", "num_embeddings: [100, 50]")),
             "test.yaml:19:21: a list of 2 cannot be dealt over the 3 entries that the name stands "
             "for");
 }
 
 TEST(Yaml, RangesThatFallOrAreHugeAreRefused) {
-  EXPECT_NE(error_of(changed("tables:\n  - name: C{1..3}", "tables:\n  - name: C{3..1}"))
+  EXPECT_NE(error_of_text(changed("tables:\n  - name: C{1..3}", "tables:\n  - name: C{3..1}"))
                 .find("test.yaml:18:11: the range in 'C{3..1}' must rise"),
             std::string::npos);
-  EXPECT_NE(error_of(changed("tables:\n  - name: C{1..3}", "tables:\n  - name: C{1..999999999}"))
-                .find("at most 65536 entries"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of_text(changed("tables:\n  - name: C{1..3}", "tables:\n  - name: C{1..999999999}"))
+          .find("at most 65536 entries"),
+      std::string::npos);
 }
 
 TEST(Yaml, TablesInheritTheSharedOptimizerKeyByKey) {
@@ -163,28 +164,28 @@ TEST(Yaml, LaterOverridesWinAndMayReplaceWholeLists) {
 }
 
 TEST(Yaml, WrongOverridesNameThemselves) {
-  EXPECT_EQ(error_of(small_yaml(), {"train.stesp=10"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"train.stesp=10"}),
             "--set train.stesp=10: train.stesp: unknown key; did you mean 'steps'?");
-  EXPECT_EQ(error_of(small_yaml(), {"trian.steps=10"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"trian.steps=10"}),
             "--set trian.steps=10: trian: unknown key; did you mean 'train'?");
-  EXPECT_EQ(error_of(small_yaml(), {"tables.C9.embedding_dim=8"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"tables.C9.embedding_dim=8"}),
             "--set tables.C9.embedding_dim=8: there is no entry 'C9'; did you mean 'C1'?");
-  EXPECT_EQ(error_of(small_yaml(), {"tables.7.embedding_dim=8"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"tables.7.embedding_dim=8"}),
             "--set tables.7.embedding_dim=8: there is no entry 7: the list has 3");
-  EXPECT_EQ(error_of(small_yaml(), {"train.steps=ten"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"train.steps=ten"}),
             "--set train.steps=ten: train.steps: expected an integer, found 'ten'");
-  EXPECT_EQ(error_of(small_yaml(), {"train.steps="}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"train.steps="}),
             "--set train.steps=: train.steps: expected an integer, found the text \"\"");
-  EXPECT_EQ(error_of(small_yaml(), {"seed.x=1"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"seed.x=1"}),
             "--set seed.x=1: there is nothing below '7' that could be called 'x'");
-  EXPECT_EQ(error_of(small_yaml(), {"train..steps=1"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"train..steps=1"}),
             "--set train..steps=1: the path has an empty part");
-  EXPECT_EQ(error_of(small_yaml(), {"train.steps"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"train.steps"}),
             "--set train.steps: an override is written path=value, such as train.steps=10");
-  EXPECT_EQ(error_of(small_yaml(), {"mesh.sync_state=true"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"mesh.sync_state=true"}),
             "--set mesh.sync_state=true: mesh.sync_state: this key is gone: replicas' optimizer "
             "state is always averaged; remove the key");
-  EXPECT_EQ(error_of(small_yaml(), {"batch_size=0"}),
+  EXPECT_EQ(error_of_text(small_yaml(), {"batch_size=0"}),
             "--set batch_size=0: batch_size: must be at least 1 samples, is 0");
 }
 
