@@ -22,7 +22,7 @@ using comm::testing::Fault;
 using comm::testing::FaultKind;
 using comm::testing::FaultOutcome;
 
-constexpr int kRanks = 64;
+constexpr int kRanksOfFaults = 64;
 constexpr int kOdd = 37;
 constexpr int kTurns = 6;  // one of so many kinds of exchange; all with WEFT_ALL_FAULTS=1
 
@@ -88,8 +88,8 @@ TEST(AgreementOfMany, AnErrorOfOneRanksWorkIsEverybodys) {
           }
         });
       });
-  EXPECT_EQ(outcome.seen, std::vector<std::string>(kRanks, "no space"));
-  EXPECT_EQ(outcome.origins, std::vector<int>(kRanks, kOdd));
+  EXPECT_EQ(outcome.seen, std::vector<std::string>(kRanksOfFaults, "no space"));
+  EXPECT_EQ(outcome.origins, std::vector<int>(kRanksOfFaults, kOdd));
 }
 
 TEST(JobOfMany, AnotherConfigurationOnOneRankIsNamed) {
@@ -114,7 +114,7 @@ FaultOutcome run_job(const Fault& fault) {
 
 TEST(JobOfMany, ARankThatFailsBeforeAnyKindOfExchangeIsNamed) {
   const FaultOutcome whole = run_job({.kind = FaultKind::kNone, .rank = kOdd});
-  ASSERT_EQ(whole.seen, std::vector<std::string>(kRanks));
+  ASSERT_EQ(whole.seen, std::vector<std::string>(kRanksOfFaults));
   std::map<std::string, int> counts;
   for (const comm::testing::NamedExchange& one : whole.exchanges) {
     ++counts[one.name];

@@ -147,7 +147,7 @@ TEST(MeasuredLinks, AreEqualOnAllRanks) {
   }
 }
 
-LinkFigures two_hosts() {
+LinkFigures links_of_two_hosts() {
   LinkFigures figures{.carrier = {.between_hosts = "Open MPI v4, ob1 over tcp (eth0)",
                                   .inside_hosts = "Open MPI v4, ob1 over vader",
                                   .sockets = true},
@@ -170,7 +170,7 @@ topology::Cluster profile_of(double network, double host) {
 }
 
 TEST(LinkNotes, OneLineOfWhatThereIs) {
-  const LinkNotes notes = describe_links(two_hosts(), {});
+  const LinkNotes notes = describe_links(links_of_two_hosts(), {});
   EXPECT_EQ(notes.info,
             "links: 16 ranks on 2 hosts; messages between hosts go by Open MPI v4, ob1 over tcp "
             "(eth0); 1 pair measured: 60 us, 1.2 GB/s each way");
@@ -178,7 +178,7 @@ TEST(LinkNotes, OneLineOfWhatThereIs) {
 }
 
 TEST(LinkNotes, SeveralPairsGiveARange) {
-  LinkFigures figures = two_hosts();
+  LinkFigures figures = links_of_two_hosts();
   figures.pairs.push_back({.first = 4, .second = 12, .latency_s = 50e-6, .bytes_per_s = 1.5e9});
   EXPECT_TRUE(holds(describe_links(figures, {}).info,
                     "2 pairs measured: 50 to 60 us, 1.2 to 1.5 GB/s each way"));
@@ -186,9 +186,10 @@ TEST(LinkNotes, SeveralPairsGiveARange) {
 
 TEST(LinkNotes, FarBelowTheProfile) {
   const topology::Cluster just = profile_of(9.4e9, 1.0);  // of which a half is expected
-  EXPECT_TRUE(describe_links(two_hosts(), {.cluster = &just, .name = "c.yaml"}).warnings.empty());
+  EXPECT_TRUE(
+      describe_links(links_of_two_hosts(), {.cluster = &just, .name = "c.yaml"}).warnings.empty());
   const topology::Cluster far = profile_of(12.5e9, 1.0);
-  const LinkNotes notes = describe_links(two_hosts(), {.cluster = &far, .name = "c.yaml"});
+  const LinkNotes notes = describe_links(links_of_two_hosts(), {.cluster = &far, .name = "c.yaml"});
   ASSERT_EQ(notes.warnings.size(), 1U);
   EXPECT_TRUE(holds(notes.warnings[0],
                     "ranks 0 and 8 reach 1.2 GB/s each way, far below the 6.25 GB/s of cluster "
@@ -198,7 +199,7 @@ TEST(LinkNotes, FarBelowTheProfile) {
 
 TEST(LinkNotes, FarAboveTheLatencyOfTheProfile) {
   const topology::Cluster cluster = profile_of(1e9, 1.0);
-  LinkFigures figures = two_hosts();
+  LinkFigures figures = links_of_two_hosts();
   figures.pairs[0].latency_s = 3e-3;  // 10 us and 300 us of hand-offs, ten times
   EXPECT_TRUE(describe_links(figures, {.cluster = &cluster, .name = "c"}).warnings.empty());
   figures.pairs[0].latency_s = 3.2e-3;
@@ -209,7 +210,7 @@ TEST(LinkNotes, FarAboveTheLatencyOfTheProfile) {
 }
 
 TEST(LinkNotes, OnOneHostItsOwnLinkCounts) {
-  LinkFigures figures = two_hosts();
+  LinkFigures figures = links_of_two_hosts();
   figures.hosts = 1;
   figures.unused = "mlx5_0 (InfiniBand, 400 Gb/s)";  // which nothing needs
   const topology::Cluster near = profile_of(1e15, 4e9);
@@ -223,7 +224,7 @@ TEST(LinkNotes, OnOneHostItsOwnLinkCounts) {
 }
 
 TEST(LinkNotes, AFasterDeviceThatStandsUnused) {
-  LinkFigures figures = two_hosts();
+  LinkFigures figures = links_of_two_hosts();
   figures.unused = "rdmap0s6 (EFA, 100 Gb/s)";
   figures.unused_rank = 8;
   figures.unused_ranks = 8;

@@ -289,7 +289,7 @@ std::vector<Wire> counted_wires(const Job& job, IdKind ids) {
   return wires;
 }
 
-void expect_predicted(const Job& job, const std::string& what) {
+void expect_predicted_wires(const Job& job, const std::string& what) {
   const std::vector<Wire> sent = counted_wires(job, IdKind::kDealt);
   const std::vector<Wire> expected = predicted_wires(job);
   ASSERT_EQ(expected.size(), sent.size());
@@ -306,7 +306,7 @@ void expect_predicted(const Job& job, const std::string& what) {
 TEST(PredictedBytes, AreThoseOfAStepWhereIdsAreDealt) {
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
     Random random(seed);
-    expect_predicted(random_job(random, IdKind::kDealt), "seed " + std::to_string(seed));
+    expect_predicted_wires(random_job(random, IdKind::kDealt), "seed " + std::to_string(seed));
   }
 }
 
@@ -319,7 +319,7 @@ TEST(PredictedBytes, AreThoseOfAStepWhereRowsHaveOwners) {
     for (const spec::TablePlan& table : job.plan.tables) {
       copies += table.sharding == spec::Sharding::kDataParallel || !table.hot.empty() ? 1 : 0;
     }
-    expect_predicted(job, "seed " + std::to_string(seed));
+    expect_predicted_wires(job, "seed " + std::to_string(seed));
   }
   EXPECT_GT(copies, 5);
 }
@@ -343,7 +343,7 @@ TEST(PredictedBytes, AreThoseOfAStepOfManyRanks) {
     }
     relayed += job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical ? 1 : 0;
     relayed_sums += job.plan.collectives.dense == spec::CollectiveForm::kRelayed ? 1 : 0;
-    expect_predicted(job, "seed " + std::to_string(seed));
+    expect_predicted_wires(job, "seed " + std::to_string(seed));
   }
   EXPECT_GT(relayed, 2);
   EXPECT_GT(relayed_sums, 2);
@@ -360,7 +360,8 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
         if (seed % 2 == 1 && form != SyncForm::kGradients) {
           job.config.codecs.sync = CodecFormat::kBf16;
         }
-        expect_predicted(job, std::string(to_string(form)) + ", seed " + std::to_string(seed));
+        expect_predicted_wires(job,
+                               std::string(to_string(form)) + ", seed " + std::to_string(seed));
       }
     }
   }

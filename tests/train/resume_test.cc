@@ -13,6 +13,7 @@
 #include "tests/train/job_fixture.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/manifest.h"
 
 namespace weft::train {
