@@ -13,6 +13,7 @@
 #include "weft/base/at.h"
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
+#include "weft/cost/tables.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
@@ -25,7 +26,7 @@ using testing::Use;
 
 constexpr double kCopy = 1e10;
 
-topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks_per_host) {
+topology::Cluster cluster_of_estimates(std::int64_t hosts, std::int64_t ranks_per_host) {
   topology::Cluster cluster;
   cluster.name = "made up";
   cluster.hosts = {{.count = hosts, .ranks = ranks_per_host}};
@@ -43,7 +44,7 @@ topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks_per_host) 
 }
 
 /// Ids are even, and every table is one shard.
-spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
+spec::Config one_shard_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
   spec::Config config = testing::make_config(tables, batch);
   for (std::size_t t = 0; t < tables.size(); ++t) {
     config.data.synthetic.columns[t].zipf = 0.0;
@@ -69,9 +70,9 @@ constexpr Sharding kSchemes[] = {Sharding::kTableWise, Sharding::kRowWise, Shard
                                  Sharding::kDataParallel};
 
 TEST(Estimate, OneTableOnTwoRanksByHand) {
-  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
+  spec::Config config = one_shard_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
-  const topology::Cluster cluster = make_cluster(1, 2);
+  const topology::Cluster cluster = cluster_of_estimates(1, 2);
   const PlanCost cost = cost_of(config, cluster);
   const ShardLoad& load = cost.ranks[0].load;
   EXPECT_DOUBLE_EQ(load.ids, 4096);
@@ -99,10 +100,10 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
 }
 
 TEST(Estimate, CodecsByHand) {
-  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
+  spec::Config config = one_shard_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
   config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
-  const topology::Cluster cluster = make_cluster(1, 2);
+  const topology::Cluster cluster = cluster_of_estimates(1, 2);
   const PlanCost cost = cost_of(config, cluster);
   const auto own_s = [&](std::size_t rank, StepPart part) {
     return cost.ranks[rank].seconds[at(part)] - cost.exchanges[at(part)];
@@ -126,7 +127,7 @@ TEST(Estimate, CodecsByHand) {
 }
 
 TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
-  spec::Config config = make_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
+  spec::Config config = one_shard_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
   config.codecs.forward = CodecFormat::kInt8;
   const auto own_s = [](const PlanCost& cost, std::size_t rank) {
     return cost.ranks[rank].seconds[at(StepPart::kOutputDist)] -
@@ -137,22 +138,22 @@ TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
         .format = CodecFormat::kInt8, .group = 128, .cols = 16, .vectors = vectors};
     return cost::encode_s(cluster, work) + cost::decode_s(cluster, work);
   };
-  const topology::Cluster alone = make_cluster(1, 1);
+  const topology::Cluster alone = cluster_of_estimates(1, 1);
   EXPECT_NEAR(own_s(cost_of(config, alone), 0), seconds(alone, 4096), 1e-12);
   // Of cut rows every vector is encoded, those for itself too: on two ranks 2048 each way.
   shard_all(config, Sharding::kRowWise);
-  const topology::Cluster two = make_cluster(1, 2);
+  const topology::Cluster two = cluster_of_estimates(1, 2);
   const double with = own_s(cost_of(config, two), 1);
   config.codecs.forward = CodecFormat::kFp32;
   EXPECT_NEAR(with - own_s(cost_of(config, two), 1), seconds(two, 2048), 1e-12);
 }
 
 TEST(Estimate, StochasticRoundingTakesItsDraws) {
-  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
+  spec::Config config = one_shard_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
   config.tables[0].dtype = spec::RowDType::kBf16;
   config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
-  topology::Cluster cluster = make_cluster(1, 2);
+  topology::Cluster cluster = cluster_of_estimates(1, 2);
   const auto more = [&](std::size_t rank, StepPart part, double draw) {
     cluster.compute.draw.value = draw;
     const double with = cost_of(config, cluster).ranks[rank].seconds[at(part)];
@@ -173,8 +174,8 @@ TEST(Estimate, StochasticRoundingTakesItsDraws) {
 }
 
 TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
-  spec::Config config = make_config({{.rows = 5000, .length = 3}});
-  const topology::Cluster cluster = make_cluster(1, 2);
+  spec::Config config = one_shard_config({{.rows = 5000, .length = 3}});
+  const topology::Cluster cluster = cluster_of_estimates(1, 2);
   const auto floats =
       static_cast<std::int64_t>(cost::dense_work(config, std::vector<double>{3.0}).bucket);
   config.codecs.dense = CodecFormat::kFp16;
@@ -190,9 +191,9 @@ TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
 }
 
 TEST(Estimate, HotRowsAreNear) {
-  topology::Cluster cluster = make_cluster(1, 1);
+  topology::Cluster cluster = cluster_of_estimates(1, 1);
   // 4096 ids of 64 rows: all but the first of each row find it near, where 64 rows fit the cache.
-  const spec::Config config = make_config({{.rows = 64, .dim = 16, .length = 1}}, 4096);
+  const spec::Config config = one_shard_config({{.rows = 64, .dim = 16, .length = 1}}, 4096);
   const double far = cost_of(config, cluster).parts[at(StepPart::kLookup)];
   cluster.compute.cache.value = 1e9;
   const double near = cost_of(config, cluster).parts[at(StepPart::kLookup)];
@@ -208,12 +209,12 @@ TEST(Estimate, HotRowsAreNear) {
 TEST(Estimate, StepIsTheSumOfItsStretches) {
   for (const auto& [overlap, width] : {std::pair(false, 32), {true, 32}, {true, 4000}}) {
     for (const Sharding sharding : kSchemes) {
-      spec::Config config = make_config(
+      spec::Config config = one_shard_config(
           {{.rows = 5000, .length = 3}, {.rows = 70'000, .length = 1}, {.rows = 800, .length = 7}});
       config.model.top_mlp = {width};  // a long reduction hides the rows' work, not their exchanges
       shard_all(config, sharding);
       config.train.overlap = overlap;
-      const topology::Cluster cluster = make_cluster(2, 2);
+      const topology::Cluster cluster = cluster_of_estimates(2, 2);
       const PlanCost cost = cost_of(config, cluster);
       const auto exchange = [&](StepPart part) { return cost.exchanges[at(part)]; };
       const auto slowest = [&](const std::vector<StepPart>& parts) {
@@ -246,12 +247,12 @@ TEST(Estimate, StepIsTheSumOfItsStretches) {
 TEST(Estimate, MoreIdsAreNeverCheaper) {
   for (const Sharding sharding : kSchemes) {
     for (const double cache : {0.0, 1e5, 1e8}) {
-      topology::Cluster cluster = make_cluster(2, 2);
+      topology::Cluster cluster = cluster_of_estimates(2, 2);
       cluster.compute.cache.value = cache;
       double before = 0.0;
       for (const std::int64_t length : {1, 2, 3, 5, 8, 20, 100}) {
         spec::Config config =
-            make_config({{.rows = 5000, .length = length}, {.rows = 70'000, .length = 1}});
+            one_shard_config({{.rows = 5000, .length = length}, {.rows = 70'000, .length = 1}});
         shard_all(config, sharding);
         const double step = cost_of(config, cluster).step_s;
         EXPECT_GT(step, before) << static_cast<int>(sharding) << " length " << length;
@@ -265,13 +266,13 @@ TEST(Estimate, MoreRanksNeverHoldMoreEach) {
   for (const Sharding sharding : kSchemes) {
     std::int64_t before = std::numeric_limits<std::int64_t>::max();
     for (const std::int64_t ranks : {1, 2, 4, 8}) {
-      spec::Config config = make_config({{.rows = 5000, .length = 3},
-                                         {.rows = 70'000, .length = 1},
-                                         {.rows = 800, .length = 7},
-                                         {.rows = 9000, .length = 1}});
+      spec::Config config = one_shard_config({{.rows = 5000, .length = 3},
+                                              {.rows = 70'000, .length = 1},
+                                              {.rows = 800, .length = 7},
+                                              {.rows = 9000, .length = 1}});
       shard_all(config, sharding);
       std::int64_t most = 0;
-      for (const RankCost& rank : cost_of(config, make_cluster(1, ranks)).ranks) {
+      for (const RankCost& rank : cost_of(config, cluster_of_estimates(1, ranks)).ranks) {
         most = std::max(most, rank.table_bytes);
       }
       EXPECT_LE(most, before) << static_cast<int>(sharding) << " on " << ranks;
@@ -291,10 +292,10 @@ TEST(Estimate, AFasterClusterIsNeverSlower) {
                        +[](topology::Cluster& c) { c.compute.cache.value = 1e7; },
                        +[](topology::Cluster& c) { c.compute.rows.efficiency *= 2; }};
   for (const Sharding sharding : kSchemes) {
-    spec::Config config = make_config(
+    spec::Config config = one_shard_config(
         {{.rows = 5000, .length = 3}, {.rows = 70'000, .length = 1}, {.rows = 800, .length = 7}});
     shard_all(config, sharding);
-    const topology::Cluster cluster = make_cluster(2, 2);
+    const topology::Cluster cluster = cluster_of_estimates(2, 2);
     const double step = cost_of(config, cluster).step_s;
     for (const auto& change : faster) {
       topology::Cluster better = cluster;
@@ -306,13 +307,13 @@ TEST(Estimate, AFasterClusterIsNeverSlower) {
 
 TEST(Estimate, TableBytesAreThoseOfTheShards) {
   for (const Sharding sharding : kSchemes) {
-    spec::Config config = make_config({{.rows = 5000, .length = 3},
-                                       {.rows = 70'001, .dim = 48, .length = 1},
-                                       {.rows = 800, .length = 7}});
+    spec::Config config = one_shard_config({{.rows = 5000, .length = 3},
+                                            {.rows = 70'001, .dim = 48, .length = 1},
+                                            {.rows = 800, .length = 7}});
     shard_all(config, sharding);
     config.tables[0].optimizer.type = SparseOptimizerKind::kAdam;
     config.tables[1].optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
-    const topology::Cluster cluster = make_cluster(1, 4);
+    const topology::Cluster cluster = cluster_of_estimates(1, 4);
     const spec::Plan plan = make_plan(config, 4);
     std::vector<std::int64_t> bytes(4, 0);
     for (std::size_t t = 0; t < plan.tables.size(); ++t) {
@@ -330,9 +331,9 @@ TEST(Estimate, TableBytesAreThoseOfTheShards) {
 
 TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
   for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdam}) {
-    spec::Config config = make_config({{.rows = 5000, .length = 3}});
+    spec::Config config = one_shard_config({{.rows = 5000, .length = 3}});
     config.tables[0].optimizer.type = kind;
-    topology::Cluster cluster = make_cluster(1, 1);
+    topology::Cluster cluster = cluster_of_estimates(1, 1);
     cluster.compute.cache.value = 1e5;
     const Workload workload = make_workload(config);
     const Estimator estimator(config, cluster, workload, 8);
@@ -347,9 +348,9 @@ TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
 }
 
 TEST(Estimate, ShardsOfATableAddUpToIt) {
-  const spec::Config config = make_config({{.rows = 5000, .length = 3}});
+  const spec::Config config = one_shard_config({{.rows = 5000, .length = 3}});
   const Workload workload = make_workload(config);
-  const topology::Cluster cluster = make_cluster(1, 2);
+  const topology::Cluster cluster = cluster_of_estimates(1, 2);
   const Estimator estimator(config, cluster, workload, 8);
   const ShardLoad whole = estimator.shard({.rows = {0, 5000}, .cols = {0, 32}});
   ShardLoad rows = estimator.shard({.rows = {0, 2000}, .cols = {0, 32}});
@@ -367,10 +368,10 @@ TEST(Estimate, ShardsOfATableAddUpToIt) {
 TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
   // 8 ranks of 3 parts each, of which one or two make a subtree; 512 samples of 40 ids of 30 rows:
   // everybody asks for everything.
-  spec::Config config = make_config({{.rows = 30, .dim = 16, .length = 40}}, 24 * 512);
+  spec::Config config = one_shard_config({{.rows = 30, .dim = 16, .length = 40}}, 24 * 512);
   config.tables[0].sharding = Sharding::kRowWise;
   config.numerics.parts = 24;
-  const topology::Cluster cluster = make_cluster(2, 4);
+  const topology::Cluster cluster = cluster_of_estimates(2, 4);
   const Workload workload = make_workload(config);
   const Estimator estimator(config, cluster, workload, 24);
   const RowSet rows(0, 10);
@@ -400,9 +401,9 @@ TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
 }
 
 TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
-  spec::Config config = make_config({{.rows = 5000, .dim = 64, .length = 1}});
+  spec::Config config = one_shard_config({{.rows = 5000, .dim = 64, .length = 1}});
   config.tables[0].optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
-  const topology::Cluster cluster = make_cluster(2, 4);
+  const topology::Cluster cluster = cluster_of_estimates(2, 4);
   const auto statistics = [&](Sharding sharding, std::size_t link) {
     config.tables[0].sharding = sharding;
     config.tables[0].host = sharding == Sharding::kTableColumnWise ? 1 : -1;
@@ -431,9 +432,9 @@ TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
 }
 
 TEST(Estimate, CopiesSendGradientsInsteadOfVectors) {
-  spec::Config config = make_config({{.rows = 5000, .length = 3}});
+  spec::Config config = one_shard_config({{.rows = 5000, .length = 3}});
   config.tables[0].sharding = Sharding::kDataParallel;
-  const PlanCost cost = cost_of(config, make_cluster(1, 2));
+  const PlanCost cost = cost_of(config, cluster_of_estimates(1, 2));
   for (const RankCost& rank : cost.ranks) {
     EXPECT_EQ(rank.load.vector_bytes, 0);
     EXPECT_EQ(rank.load.ids_bytes, 0);

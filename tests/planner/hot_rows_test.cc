@@ -55,22 +55,15 @@ Workload measured(const spec::Config& config, std::int64_t listed) {
   return workload;
 }
 
-topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks, double network = 1e8) {
-  topology::Cluster cluster;
-  cluster.name = "made up";
-  cluster.hosts = {{.count = hosts, .ranks = ranks}};
-  cluster.memory.ddr.value = 1e9;
+topology::Cluster cluster_of_hot_rows(std::int64_t hosts,
+                                      std::int64_t ranks,
+                                      double network = 1e8) {
+  topology::Cluster cluster = testing::made_up_cluster({{.count = hosts, .ranks = ranks}}, network);
   cluster.compute.gemm_fp32.value = 1e11;
-  cluster.compute.copy.value = 1e10;
-  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
-  cluster.links.self.rank.value = 1e10;
-  cluster.links.host.rank.value = 1e9;
-  cluster.links.network.rank.value = network;
-  cluster.links.network.latency.value = 1e-5;
   return cluster;
 }
 
-std::string error_of(const std::function<void()>& call) {
+std::string error_of_call(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -128,7 +121,7 @@ TEST(HotRows, OfAVocabularyAreItsFirstRows) {
   other.name = "other";
   other.table = "t0";
   config.sparse_features.push_back(other);
-  EXPECT_EQ(error_of([&] { spec::validate(config); }),
+  EXPECT_EQ(error_of_call([&] { spec::validate(config); }),
             "tables.t0.hot_rows: feature t0 numbers rows by a vocabulary and feature other does "
             "not, so nobody counts both; map both alike or remove this key");
 }
@@ -136,28 +129,30 @@ TEST(HotRows, OfAVocabularyAreItsFirstRows) {
 TEST(HotRows, WithoutStatisticsSayHowToGetThem) {
   spec::Config config = make_config({{.rows = 10}, {.rows = 3000}});
   config.tables[1].hot_rows = 400;
-  EXPECT_EQ(error_of([&] { make_plan(config, 2); }),
+  EXPECT_EQ(error_of_call([&] { make_plan(config, 2); }),
             "tables.t1.hot_rows: 400 rows of the table are to be on every rank, and nothing says "
             "which are most frequent; count them with weft data stats CONFIG --format json "
             "--hot-rows 400 > stats.json and give --stats stats.json");
   std::vector<HotRows> counted(2);
   counted[0].most = 500;
-  EXPECT_NE(error_of([&] { make_plan(config, {.ranks = 2}, counted); }).find("nothing says which"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of_call([&] { make_plan(config, {.ranks = 2}, counted); }).find("nothing says which"),
+      std::string::npos);
   counted[1] = zipf_rows(3000, 100, 7);
-  EXPECT_EQ(error_of([&] { make_plan(config, {.ranks = 2}, counted); }),
+  EXPECT_EQ(error_of_call([&] { make_plan(config, {.ranks = 2}, counted); }),
             "tables.t1.hot_rows: 400 rows of the table are to be on every rank, and the statistics "
             "list 100 only; count them with weft data stats CONFIG --format json --hot-rows 400");
   counted[1] = {.most = 400, .rows = {}};
-  EXPECT_NE(error_of([&] { make_plan(config, {.ranks = 2}, counted); }).find("no id was counted"),
-            std::string::npos);
-  EXPECT_THROW(search(config, make_cluster(1, 2), make_workload(config)), Error);
+  EXPECT_NE(
+      error_of_call([&] { make_plan(config, {.ranks = 2}, counted); }).find("no id was counted"),
+      std::string::npos);
+  EXPECT_THROW(search(config, cluster_of_hot_rows(1, 2), make_workload(config)), Error);
 }
 
 TEST(HotRows, StatisticsOfOtherTablesAreRefused) {
   const spec::Config config = make_config({{.rows = 10}});
   const auto read = [&](const std::string& list) {
-    std::string says = error_of([&] {
+    std::string says = error_of_call([&] {
       measured_hot_rows(config, R"({"version": 1, "hot_rows": [)" + list + "]}", "s.json");
     });
     const std::string end = "; write it with weft data stats CONFIG --format json --hot-rows N";
@@ -180,7 +175,7 @@ TEST(HotRows, StatisticsOfOtherTablesAreRefused) {
             "1 rows of table t0 and 0 shares");
   EXPECT_NE(read(R"({"table": "t0", "most": 3, "rows": ["x"], "shares": [1]})"), "no error");
   EXPECT_NE(read(R"({"table": "t0"})"), "no error");
-  EXPECT_NE(error_of([&] { measured_hot_rows(config, "{", "s.json"); }), "no error");
+  EXPECT_NE(error_of_call([&] { measured_hot_rows(config, "{", "s.json"); }), "no error");
   EXPECT_TRUE(measured_hot_rows(config, R"({"version": 1})", "s.json").empty());
 }
 
@@ -256,7 +251,7 @@ TEST(HotRows, HaveIdsAndVectorsThatDoNotTravel) {
   config.tables[0].sharding = Sharding::kTableWise;
   config.tables[0].rank = 0;
   const Workload workload = measured(config, 1000);
-  const topology::Cluster cluster = make_cluster(1, 2);
+  const topology::Cluster cluster = cluster_of_hot_rows(1, 2);
   const Estimator estimator(config, cluster, workload, 8);
   spec::Plan plan = make_plan(config, 2);
   const PlanCost before = estimator.cost(plan);
@@ -283,7 +278,7 @@ TEST(HotRows, MakeAStepOfSkewedTablesShorter) {
   spec::Config config = make_config({{.rows = 200'000, .dim = 64}, {}, {}}, 65'536);
   config.tables[0].sharding = Sharding::kRowWise;
   config.tables[0].pooled_at = spec::PooledAt::kOwner;
-  const topology::Cluster cluster = make_cluster(2, 4, 1e8);
+  const topology::Cluster cluster = cluster_of_hot_rows(2, 4, 1e8);
   const Workload workload = measured(config, 4096);
   const double without = search(config, cluster, workload).best().cost.step_s;
   config.tables[0].hot_rows = 128;
@@ -314,7 +309,7 @@ TEST(HotRows, AreFoundWhereRowsWereCounted) {
   for (spec::Table& table : config.tables) {
     table.pooled_at = spec::PooledAt::kOwner;  // else rows travel once, and hot rows save less
   }
-  const topology::Cluster cluster = make_cluster(4, 2, 2e7);
+  const topology::Cluster cluster = cluster_of_hot_rows(4, 2, 2e7);
   Workload workload = measured(config, 20'000);
   const SearchResult found = search(config, cluster, workload);
   EXPECT_FALSE(found.best().plan.tables[0].hot.empty());
@@ -340,7 +335,7 @@ TEST(HotRows, EveryProposalWithThemIsAPlan) {
     spec::Config config = make_config({{.rows = 3000, .dim = 64, .length = 6}, {.rows = 50}});
     config.tables[0].sharding = static_cast<Sharding>(scheme);
     config.tables[0].hot_rows = 100;
-    const topology::Cluster cluster = make_cluster(2, 3);
+    const topology::Cluster cluster = cluster_of_hot_rows(2, 3);
     const SearchResult result = search(config, cluster, measured(config, 100));
     for (const Proposal& one : result.proposals) {
       ASSERT_NO_THROW(check_plan(one.plan, config)) << one.name;

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/spec/config.h"
 #include "weft/spec/yaml.h"
+#include "weft/topology/cluster.h"
 
 namespace weft::planner::testing {
 
@@ -40,6 +42,22 @@ inline spec::Config make_config(const std::vector<Use>& tables, std::int64_t bat
   config.model = {.type = spec::ModelKind::kDcnv2, .bottom_mlp = {32}, .top_mlp = {32}};
   spec::validate(config);
   return config;
+}
+
+/// Ranks on links of `network` bytes per second between hosts.
+inline topology::Cluster made_up_cluster(std::vector<topology::HostGroup> hosts, double network) {
+  topology::Cluster cluster;
+  cluster.name = "made up";
+  cluster.hosts = std::move(hosts);
+  cluster.memory.ddr.value = 1e9;
+  cluster.compute.gemm_fp32.value = 1e10;
+  cluster.compute.copy.value = 1e10;
+  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
+  cluster.links.self.rank.value = 1e10;
+  cluster.links.host.rank.value = 1e9;
+  cluster.links.network.rank.value = network;
+  cluster.links.network.latency.value = 1e-5;
+  return cluster;
 }
 
 }  // namespace weft::planner::testing

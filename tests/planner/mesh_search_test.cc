@@ -26,20 +26,11 @@ using spec::Sharding;
 using spec::SyncForm;
 using testing::Use;
 
-topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double network = 1e8) {
-  topology::Cluster cluster;
-  cluster.name = "made up";
-  cluster.hosts = std::move(hosts);
+topology::Cluster cluster_of_meshes(std::vector<topology::HostGroup> hosts, double network = 1e8) {
+  topology::Cluster cluster = testing::made_up_cluster(std::move(hosts), network);
   cluster.memory.ddr.value = 4e9;
   cluster.memory.reserve.value = 0.0;
-  cluster.compute.gemm_fp32.value = 1e10;
-  cluster.compute.copy.value = 1e10;
-  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
   cluster.compute.stage.value = 1e-6;
-  cluster.links.self.rank.value = 1e10;
-  cluster.links.host.rank.value = 1e9;
-  cluster.links.network.rank.value = network;
-  cluster.links.network.latency.value = 1e-5;
   return cluster;
 }
 
@@ -91,7 +82,7 @@ std::string message_of(const std::function<void()>& run) {
 }
 
 TEST(MeshCluster, LinksAreThoseOfTheLayout) {
-  topology::Cluster world = make_cluster({{.count = 2, .ranks = 4}});
+  topology::Cluster world = cluster_of_meshes({{.count = 2, .ranks = 4}});
   world.links.network.host.value = 1e9;
   using Hosts = std::vector<topology::HostGroup>;
   const auto on = [&](std::int64_t groups, MeshLayout layout) {
@@ -122,7 +113,7 @@ TEST(MeshCost, OneGroupIsNoMesh) {
   for (const auto& hosts :
        {std::vector<topology::HostGroup>{{.count = 1, .ranks = 1}},
         std::vector<topology::HostGroup>{{.count = 2, .ranks = 3}, {.count = 1, .ranks = 1}}}) {
-    const topology::Cluster cluster = make_cluster(hosts);
+    const topology::Cluster cluster = cluster_of_meshes(hosts);
     for (spec::Config config : {small_tables(), large_tables()}) {
       config.tables[1].sharding = Sharding::kDataParallel;
       config.mesh.sync = SyncForm::kTouched;  // means nothing
@@ -171,14 +162,14 @@ TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
           expected = cost::replica_average_bytes(groups, any * row_bytes) +
                      cost::touched_list_bytes(groups, 1, own);
         }
-        const PlanCost cost = cost_on(config, make_cluster({{.count = 2, .ranks = 4}}));
+        const PlanCost cost = cost_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}}));
         EXPECT_NEAR(cost.ranks[0].sync_bytes, expected, 1e-9 * expected)
             << to_string(form) << ", " << groups << " groups";
         EXPECT_EQ(cost.ranks[1].sync_bytes, 0.0) << "holds nothing";
         // What leaves rank 0 and not rank 1, but for the ids that come to it and the vectors of it.
         config.mesh.sync = SyncForm::kDense;
         config.mesh.sync_every = std::int64_t{1} << 29;
-        const PlanCost without = cost_on(config, make_cluster({{.count = 2, .ranks = 4}}));
+        const PlanCost without = cost_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}}));
         EXPECT_NEAR(sent(cost.ranks[0]) - sent(without.ranks[0]), expected / since, 1.0)
             << to_string(form) << ", τ " << every;
       }
@@ -190,7 +181,7 @@ TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
 TEST(MeshCost, SyncsCountByTheStep) {
   spec::Config config = large_tables();
   config.mesh = {.groups = 2, .sync = SyncForm::kDense};
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 4}});
   const PlanCost each = cost_on(config, cluster);
   const auto part = static_cast<std::size_t>(StepPart::kSyncReplicas);
   // 2 tables, 100,000 rows of 64 floats and a statistic: to the other host and back, and averaged.
@@ -206,7 +197,7 @@ TEST(MeshCost, SyncsCountByTheStep) {
 }
 
 TEST(MeshCost, GroupsInsideHostsSendNoVectorsAcross) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 4}});
   const auto across = [&](std::int64_t length, MeshLayout layout) {
     spec::Config config =
         cut_config({{.rows = 8000, .dim = 32, .length = length}, {.rows = 4000}}, 4096);
@@ -218,7 +209,7 @@ TEST(MeshCost, GroupsInsideHostsSendNoVectorsAcross) {
 }
 
 TEST(MeshCost, TablesGrowWithGroupsAndBuffersShrink) {
-  const topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 8}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 1, .ranks = 8}});
   spec::Config config =
       cut_config(std::vector<Use>(3, Use{.rows = 64'000, .dim = 32, .length = 10}), 8192);
   PlanCost before = cost_on(config, cluster);
@@ -232,7 +223,7 @@ TEST(MeshCost, TablesGrowWithGroupsAndBuffersShrink) {
     before = cost;
   }
   // Across hosts rows of the others are received: half of a shard, or what is touched of it.
-  const topology::Cluster two = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster two = cluster_of_meshes({{.count = 2, .ranks = 4}});
   config.mesh = {.groups = 2};
   const double dense = cost_on(config, two).ranks[0].buffer_bytes;
   config.mesh.sync = SyncForm::kTouched;
@@ -246,7 +237,7 @@ TEST(MeshSearch, TakesTheLayoutThatTheInequalitySays) {
   for (const bool small : {true, false}) {
     spec::Config config = small ? small_tables() : large_tables();
     config.mesh.groups = 2;
-    const SearchResult result = search_on(config, make_cluster({{.count = 2, .ranks = 4}}));
+    const SearchResult result = search_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}}));
     const MeshOption& chosen = result.meshes[result.chosen];
     EXPECT_EQ(chosen.rule.holds(), small);
     EXPECT_EQ(result.best().plan.layout,
@@ -260,7 +251,7 @@ TEST(MeshSearch, TakesTheLayoutThatTheInequalitySays) {
     EXPECT_NEAR(chosen.rule.replica_bytes, rows * 260, 1e-6 * rows);
     // What is pinned stays.
     config.mesh.layout = small ? MeshLayout::kLocalAllReduce : MeshLayout::kLocalAllToAll;
-    const SearchResult pinned = search_on(config, make_cluster({{.count = 2, .ranks = 4}}));
+    const SearchResult pinned = search_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}}));
     EXPECT_EQ(pinned.best().plan.layout, config.mesh.layout);
     EXPECT_GT(pinned.best().cost.step_s, result.best().cost.step_s);
   }
@@ -269,7 +260,7 @@ TEST(MeshSearch, TakesTheLayoutThatTheInequalitySays) {
 TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
   spec::Config config = large_tables();
   config.mesh = {.groups = 2, .sync = SyncForm::kAuto};
-  const SearchResult result = search_on(config, make_cluster({{.count = 2, .ranks = 4}}));
+  const SearchResult result = search_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}}));
   const spec::Plan& plan = result.best().plan;
   EXPECT_TRUE(plan.sync == SyncForm::kTouched || plan.sync == SyncForm::kGradients)
       << to_string(plan.sync);
@@ -289,12 +280,12 @@ TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
   // A scale is for averages.
   config.mesh.sync = SyncForm::kAuto;
   config.mesh.moment_scale = 2.0;
-  EXPECT_EQ(search_on(config, make_cluster({{.count = 2, .ranks = 4}})).best().plan.sync,
+  EXPECT_EQ(search_on(config, cluster_of_meshes({{.count = 2, .ranks = 4}})).best().plan.sync,
             SyncForm::kTouched);
 }
 
 TEST(MeshSearch, ACodecOfSyncsIsForAverages) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 4}});
   for (spec::Config config : {small_tables(), large_tables()}) {
     config.mesh = {.groups = 2, .sync = SyncForm::kAuto};
     config.codecs.sync = CodecFormat::kInt8;
@@ -320,7 +311,7 @@ TEST(MeshSearch, ACodecOfSyncsIsForAverages) {
 }
 
 TEST(MeshSearch, SyncsAsOftenAsTheyAreCheap) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 4}});
   spec::Config config = cut_config(std::vector<Use>(2, Use{.rows = 300'000, .dim = 64}), 4096);
   config.collectives = spec::Collectives::kFlat;
   config.mesh = {.groups = 2, .layout = MeshLayout::kLocalAllReduce, .sync_every = 0};
@@ -348,7 +339,7 @@ TEST(MeshSearch, SyncsAsOftenAsTheyAreCheap) {
 }
 
 TEST(MeshSearch, ChoosesGroups) {
-  const topology::Cluster cluster = make_cluster({{.count = 4, .ranks = 2}}, 1e7);
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 4, .ranks = 2}}, 1e7);
   spec::Config config = small_tables();
   config.collectives = spec::Collectives::kFlat;
   config.mesh = {.groups = 0, .sync = SyncForm::kAuto, .sync_every = 0};
@@ -385,7 +376,7 @@ TEST(MeshSearch, ChoosesGroups) {
 }
 
 TEST(MeshSearch, EveryProposalIsAPlan) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 3}}, 1e7);
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 3}}, 1e7);
   for (const SyncForm form : {SyncForm::kAuto, SyncForm::kDense, SyncForm::kGradients}) {
     spec::Config config = testing::make_config(
         {{.rows = 10}, {.rows = 5000, .dim = 48, .length = 9}, {.rows = 20'000, .length = 3}});
@@ -404,7 +395,7 @@ TEST(MeshSearch, EveryProposalIsAPlan) {
 }
 
 TEST(MeshSearch, SaysHowFewGroupsWouldFit) {
-  topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 8}});
+  topology::Cluster cluster = cluster_of_meshes({{.count = 1, .ranks = 8}});
   cluster.memory.ddr.value = 40e6;
   spec::Config config = cut_config({{.rows = 400'000, .dim = 64}}, 512);  // 104 MB
   config.mesh = {.groups = 4};
@@ -423,7 +414,7 @@ TEST(MeshSearch, SaysHowFewGroupsWouldFit) {
 }
 
 TEST(MeshReport, SaysWhatWasChosenAndWhy) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_meshes({{.count = 2, .ranks = 4}});
   spec::Config config = small_tables();
   config.mesh.groups = 2;
   const Workload workload = make_workload(config);

@@ -19,7 +19,7 @@ namespace {
 using Bins = std::vector<std::int64_t>;
 using Costs = std::vector<double>;
 
-std::string error_of(const std::function<void()>& body) {
+std::string error_of_partition(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -228,37 +228,37 @@ TEST(Partition, LargeOnesAreNearTheBound) {
 
 TEST(Partition, MistakesAreNamed) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(error_of([] { greedy(costs_onto({1}, 0)); }),
+  EXPECT_EQ(error_of_partition([] { greedy(costs_onto({1}, 0)); }),
             "partition: there are no bins; give one at least");
-  EXPECT_EQ(error_of([&] { greedy(costs_onto({1, nan}, 1)); }),
+  EXPECT_EQ(error_of_partition([&] { greedy(costs_onto({1, nan}, 1)); }),
             "partition: item 1 costs nan; a cost is finite and not negative");
-  EXPECT_EQ(error_of([] { lower_bound(costs_onto({-1}, 1)); }),
+  EXPECT_EQ(error_of_partition([] { lower_bound(costs_onto({-1}, 1)); }),
             "partition: item 0 costs -1; a cost is finite and not negative");
   Problem problem = costs_onto({1}, 2);
   problem.items[0].bins = {1, 3};
-  EXPECT_EQ(error_of([&] { differencing(problem); }),
+  EXPECT_EQ(error_of_partition([&] { differencing(problem); }),
             "partition: item 0 may go to bins [1, 3), but there are 2");
   problem = costs_onto({1}, 1);
   problem.items[0].bytes = {0, -1};
-  EXPECT_EQ(error_of([&] { best_of(problem); }),
+  EXPECT_EQ(error_of_partition([&] { best_of(problem); }),
             "partition: item 0 has -1 bytes; bytes are not negative");
   problem.items[0].bytes = {std::int64_t{1} << 62, 0};
   problem.bins[0].bytes = {std::int64_t{1} << 62, 0};
   EXPECT_EQ(
-      error_of([&] { best_of(problem); }),
+      error_of_partition([&] { best_of(problem); }),
       "partition: all items and bins together have 9.223372036854776e+18 bytes; at most 2^62");
   problem = costs_onto({1}, 1);
   problem.items[0].group = -2;
-  EXPECT_EQ(error_of([&] { greedy(problem); }),
+  EXPECT_EQ(error_of_partition([&] { greedy(problem); }),
             "partition: item 0 is of group -2; groups are -1 (none) to 4611686018427387904");
   problem = costs_onto({1}, 1);
-  EXPECT_EQ(error_of([&] { greedy_by(problem, std::vector<double>{}); }),
+  EXPECT_EQ(error_of_partition([&] { greedy_by(problem, std::vector<double>{}); }),
             "partition: 0 keys for 1 items; give one for each");
-  EXPECT_EQ(error_of([&] { greedy_by(problem, std::vector<double>{nan}); }),
+  EXPECT_EQ(error_of_partition([&] { greedy_by(problem, std::vector<double>{nan}); }),
             "partition: the key of item 0 is nan; keys are finite and >= 0");
-  EXPECT_EQ(error_of([&] { evaluate(problem, Bins{1}); }),
+  EXPECT_EQ(error_of_partition([&] { evaluate(problem, Bins{1}); }),
             "partition: item 0 is put into bin 1, but there are 1");
-  EXPECT_EQ(error_of([&] { evaluate(problem, Bins{}); }),
+  EXPECT_EQ(error_of_partition([&] { evaluate(problem, Bins{}); }),
             "partition: 0 places for 1 items; give one for each");
 }
 

@@ -40,7 +40,7 @@ spec::Config config_of(const std::vector<spec::Table>& tables) {
   return config;
 }
 
-std::string error_of(const std::function<void()>& body) {
+std::string error_of_placing(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -210,7 +210,7 @@ TEST(MakePlan, NoGroupOfACodecLiesInTwoShards) {
     EXPECT_EQ(shard.cols.begin % 48, 0);
   }
   check_plan(plan, config);
-  EXPECT_EQ(error_of([&] { check_plan(plain, config); }),
+  EXPECT_EQ(error_of_placing([&] { check_plan(plain, config); }),
             "the plan of table t: columns [0, 16) are not cut at multiples of 48, of 16 and of "
             "codecs.group_size; make a new plan for this configuration");
   config.codecs.forward = CodecFormat::kBf16;
@@ -377,7 +377,7 @@ TEST(CheckPlan, BagsAreAddedAtTheSampleWhereRowsAreCut) {
     check_plan(plan, config);
   }
   config.tables[0].sharding = Sharding::kTableWise;
-  EXPECT_EQ(error_of([&] { check_plan(make_plan(config, 2), config); }),
+  EXPECT_EQ(error_of_placing([&] { check_plan(make_plan(config, 2), config); }),
             "the plan of table a: pooled_at: sample is for tables whose rows are cut, or that have "
             "hot rows; make a new plan for this configuration");
   Plan hot = make_plan(config, 2);
@@ -390,7 +390,7 @@ TEST(CheckPlan, HotRowsAscend) {
   const auto error = [&](const std::vector<Range>& hot) {
     Plan plan = make_plan(config, 2);
     plan.tables[0].hot = hot;
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const std::string of = "the plan of table a: ";
   const std::string advice = "; make a new plan for this configuration";
@@ -433,7 +433,7 @@ std::string pinned(const std::function<void(spec::Table&)>& made,
   const Plan plan = make_plan(config, target);
   config = plain;
   used(config.tables[0]);
-  return error_of([&] { check_pins(plan, config); });
+  return error_of_placing([&] { check_pins(plan, config); });
 }
 
 TEST(CheckPins, WhatTheConfigurationPinsIsSo) {
@@ -527,12 +527,14 @@ TEST(CheckPins, CollectivesThatAreAskedForArePinnedToo) {
     return "collectives is " + asked + " in the configuration and the plan has " + has +
            "; set auto, or make a new plan";
   };
-  EXPECT_EQ(error_of([&] { check_pins(flat, config); }), message("hierarchical", "ids: flat"));
+  EXPECT_EQ(error_of_placing([&] { check_pins(flat, config); }),
+            message("hierarchical", "ids: flat"));
   config.collectives = spec::Collectives::kFlat;
   check_pins(flat, config);
   Plan mixed = flat;
   mixed.collectives.dense = spec::CollectiveForm::kHierarchical;
-  EXPECT_EQ(error_of([&] { check_pins(mixed, config); }), message("flat", "dense: hierarchical"));
+  EXPECT_EQ(error_of_placing([&] { check_pins(mixed, config); }),
+            message("flat", "dense: hierarchical"));
   config.collectives = spec::Collectives::kAuto;
   for (const Plan& plan : {flat, relayed, mixed}) {
     check_pins(plan, config);
@@ -544,7 +546,7 @@ TEST(CheckPlan, HostsAreNumberedByTheirFirstRanks) {
   const auto error = [&](const std::vector<std::int64_t>& hosts) {
     Plan plan = make_plan(config, 4);
     plan.hosts = hosts;
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const auto refused = [](int rank, int host, int next) {
     return fmt::format(
@@ -565,7 +567,7 @@ TEST(CheckPlan, FindsDamageToEveryNthRow) {
   const auto damaged = [&](const std::function<void(std::vector<Shard>&)>& damage) {
     Plan plan = make_plan(config, 3);
     plan.tables[0].shards.edit(damage);
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const std::string of = "the plan of table a: rows ";
   const std::string advice = "; make a new plan for this configuration";
@@ -596,11 +598,11 @@ TEST(MakePlan, PartsAreResolved) {
   EXPECT_EQ(make_plan(config, 12).parts, 12);
   config.numerics.parts = 4;
   EXPECT_EQ(make_plan(config, 4).parts, 4);
-  EXPECT_EQ(error_of([&] { make_plan(config, 5); }),
+  EXPECT_EQ(error_of_placing([&] { make_plan(config, 5); }),
             "numerics.parts: 4 parts cannot be spread over 5 ranks, each needs one at least; set "
             "numerics.parts=5 or more, or run on 4 ranks");
   config.numerics.parts = 0;
-  EXPECT_EQ(error_of([&] { make_plan(config, 65537); }),
+  EXPECT_EQ(error_of_placing([&] { make_plan(config, 65537); }),
             "numerics.parts: 65537 ranks need a part each, and there are 65536 parts at most; run "
             "on 65536 ranks or fewer");
 }
@@ -643,13 +645,14 @@ TEST(MakePlan, TablesOfAllGroupsLoadTheSameRanks) {
 TEST(MakePlan, RefusesRanksThatAreNotThere) {
   spec::Config config = config_of({table("a", 2, 16)});
   config.tables[0].rank = 3;
-  EXPECT_EQ(error_of([&] { make_plan(config, 3); }),
+  EXPECT_EQ(error_of_placing([&] { make_plan(config, 3); }),
             "tables.a.rank: there is no rank 3 among 3 ranks; use 0 to 2, or -1 to have it placed");
   config.tables[0].rank = -1;
   config.tables[0].host = 2;
-  EXPECT_EQ(error_of([&] { make_plan(config, {.ranks = 3, .hosts = {0, 1, 1}}); }),
+  EXPECT_EQ(error_of_placing([&] { make_plan(config, {.ranks = 3, .hosts = {0, 1, 1}}); }),
             "tables.a.host: there is no host 2 among 2 hosts; use 0 to 1, or -1 to have it placed");
-  EXPECT_EQ(error_of([&] { make_plan(config, 0); }), "a plan needs at least one rank, not 0");
+  EXPECT_EQ(error_of_placing([&] { make_plan(config, 0); }),
+            "a plan needs at least one rank, not 0");
 }
 
 TEST(CheckPlan, FindsDamageToGridsAndHosts) {
@@ -662,7 +665,7 @@ TEST(CheckPlan, FindsDamageToGridsAndHosts) {
   const auto damaged = [&](const std::function<void(Plan&)>& damage) {
     Plan plan = make_plan(config, {.ranks = 4, .hosts = {0, 0, 1, 1}});
     damage(plan);
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const auto grid = [&](const std::function<void(std::vector<Shard>&)>& damage) {
     return damaged([&](Plan& plan) { plan.tables[0].shards.edit(damage); });
@@ -728,7 +731,7 @@ TEST(CheckPlan, TablesHaveTheGroupsThatAreConfigured) {
   const auto damaged = [&](const std::function<void(Plan&)>& damage) {
     Plan plan = make_plan(config, 8);
     damage(plan);
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const std::string advice = "; make a new plan for this configuration";
   EXPECT_EQ(damaged([](Plan&) {}), "no error");
@@ -755,7 +758,7 @@ TEST(CheckPlan, FindsEveryKindOfDamage) {
   const auto damaged = [&](const std::function<void(Plan&)>& damage) {
     Plan plan = make_plan(config, 2);
     damage(plan);
-    return error_of([&] { check_plan(plan, config); });
+    return error_of_placing([&] { check_plan(plan, config); });
   };
   const std::string advice = "; make a new plan for this configuration";
   EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.edit([](auto& s) { s.pop_back(); }); }),

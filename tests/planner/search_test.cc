@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -23,19 +24,9 @@ using testing::make_config;
 using testing::Use;
 
 /// Ranks of one gigaflop and one gigabyte per second, on links of `network` bytes per second.
-topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double network = 1e8) {
-  topology::Cluster cluster;
-  cluster.name = "made up";
-  cluster.hosts = std::move(hosts);
-  cluster.memory.ddr.value = 1e9;
+topology::Cluster cluster_of_search(std::vector<topology::HostGroup> hosts, double network = 1e8) {
+  topology::Cluster cluster = testing::made_up_cluster(std::move(hosts), network);
   cluster.memory.reserve.value = 0.0;
-  cluster.compute.gemm_fp32.value = 1e10;
-  cluster.compute.copy.value = 1e10;
-  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
-  cluster.links.self.rank.value = 1e10;
-  cluster.links.host.rank.value = 1e9;
-  cluster.links.network.rank.value = network;
-  cluster.links.network.latency.value = 1e-5;
   return cluster;
 }
 
@@ -56,9 +47,9 @@ const Proposal& named(const SearchResult& result, const std::string& name) {
 TEST(Search, RanksThatCutThroughClusteringRunsAreRefused) {
   spec::Config config = make_config({Use{.rows = 1000, .dim = 16}});
   config.pipeline.cluster_parts = 4;
-  EXPECT_EQ(plan(config, make_cluster({{.ranks = 2}})).best().plan.parts, 8);
+  EXPECT_EQ(plan(config, cluster_of_search({{.ranks = 2}})).best().plan.parts, 8);
   try {
-    plan(config, make_cluster({{.ranks = 4}}));
+    plan(config, cluster_of_search({{.ranks = 4}}));
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
@@ -86,7 +77,7 @@ TEST(Search, EveryProposalIsAPlan) {
         config.tables[t].sharding = static_cast<Sharding>(scheme);
       }
     }
-    const topology::Cluster cluster = make_cluster(
+    const topology::Cluster cluster = cluster_of_search(
         {{.count = draw(6, 3), .ranks = draw(7, 4)}, {.count = 1, .ranks = draw(8, 3)}});
     const SearchResult result = plan(config, cluster);
     for (const Proposal& one : result.proposals) {
@@ -111,7 +102,7 @@ TEST(Search, CutsTheTableThatOneRankWouldSpendItsStepOn) {
   std::vector<Use> tables(12, Use{.rows = 20000, .dim = 64, .length = 2});
   tables[5].length = 60;
   const spec::Config config = make_config(tables);
-  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 4}}));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 1, .ranks = 4}}));
   const Proposal& best = result.best();
   EXPECT_GT(best.plan.tables[5].shards.size(), 1U);
   EXPECT_LT(best.cost.step_s, 0.9 * named(result, "table_wise").cost.step_s);
@@ -125,7 +116,7 @@ TEST(Search, ReplicatesSmallTablesOfSlowLinks) {
   for (spec::Table& table : config.tables) {
     table.pooled_at = spec::PooledAt::kOwner;  // else they are cut, and their rows travel once
   }
-  const SearchResult result = plan(config, make_cluster({{.count = 4, .ranks = 2}}, 1e7));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 4, .ranks = 2}}, 1e7));
   for (std::size_t t = 1; t < tables.size(); ++t) {
     EXPECT_EQ(result.best().plan.tables[t].sharding, Sharding::kDataParallel) << t;
   }
@@ -141,7 +132,7 @@ TEST(Search, PoolsLongBagsOfFewRowsAtTheSamples) {
   }
   config.tables[1].pooled_at = spec::PooledAt::kOwner;
   config.tables[5].pooled_at = spec::PooledAt::kSample;
-  const topology::Cluster cluster = make_cluster({{.count = 4, .ranks = 2}}, 1e7);
+  const topology::Cluster cluster = cluster_of_search({{.count = 4, .ranks = 2}}, 1e7);
   const SearchResult result = plan(config, cluster);
   std::vector<spec::TablePlan> best = result.best().plan.tables;
   EXPECT_TRUE(std::any_of(best.begin(), best.end() - 1, is_fetched));
@@ -167,7 +158,7 @@ TEST(Search, DealsOutRowsByFrequency) {
   config.sparse_features[0].mapping = spec::IdMapping::kVocabulary;
   config.tables[0].pooled_at = spec::PooledAt::kOwner;
   config.tables[0].allow = {"row_wise"};
-  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 4}}));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 1, .ranks = 4}}));
   const spec::TablePlan& table = result.best().plan.tables[0];
   ASSERT_GT(table.shards.size(), 1U);
   EXPECT_EQ(table.shards[0].rows.step, static_cast<std::int64_t>(table.shards.size()));
@@ -180,7 +171,7 @@ TEST(Search, KeepsRowStatisticsInsideAHost) {
     table.optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
   }
   config.tables[0].allow = {"column_wise", "table_column_wise"};
-  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 4}}, 2e7));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 2, .ranks = 4}}, 2e7));
   const spec::TablePlan& table = result.best().plan.tables[0];
   ASSERT_GT(table.shards.size(), 1U);
   for (const spec::Shard& shard : table.shards) {
@@ -190,7 +181,7 @@ TEST(Search, KeepsRowStatisticsInsideAHost) {
 
 TEST(Search, ProposesTheSchemesOfHosts) {
   const spec::Config config = make_config({{.rows = 9000, .dim = 64, .length = 9}, {}, {}});
-  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 3}}));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 2, .ranks = 3}}));
   for (const char* name : {"table_row_wise", "table_column_wise", "grid_shard"}) {
     const Proposal& one = named(result, name);
     ASSERT_EQ(one.name, name);
@@ -201,7 +192,8 @@ TEST(Search, ProposesTheSchemesOfHosts) {
   }
   spec::Config limited = config;
   limited.tables[0].allow = {"grid_shard"};
-  for (const Proposal& one : plan(limited, make_cluster({{.count = 2, .ranks = 3}})).proposals) {
+  for (const Proposal& one :
+       plan(limited, cluster_of_search({{.count = 2, .ranks = 3}})).proposals) {
     const Sharding sharding = one.plan.tables[0].sharding;
     EXPECT_TRUE(sharding == Sharding::kGridShard || sharding == Sharding::kTableWise) << one.name;
   }
@@ -212,7 +204,7 @@ TEST(Search, PinnedTablesStay) {
   config.tables[1].rank = 2;
   config.tables[3].sharding = Sharding::kTableWise;
   config.tables[3].rank = 0;
-  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 3}}));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 1, .ranks = 3}}));
   for (const Proposal& one : result.proposals) {
     EXPECT_NO_THROW(check_pins(one.plan, config)) << one.name;
     ASSERT_EQ(one.plan.tables[1].shards.size(), 1U) << one.name;
@@ -232,7 +224,7 @@ TEST(Search, ChoosesWhatIsAllowed) {
     config.tables[t].allow = allowed[t];
   }
   spec::validate(config);
-  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 3}}));
+  const SearchResult result = plan(config, cluster_of_search({{.count = 2, .ranks = 3}}));
   bool cut = false;
   for (const Proposal& one : result.proposals) {
     EXPECT_NO_THROW(check_pins(one.plan, config)) << one.name;
@@ -251,7 +243,7 @@ TEST(Search, ChoosesWhatIsAllowed) {
 }
 
 TEST(Search, CutsWhatIsLargerThanARank) {
-  topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
+  topology::Cluster cluster = cluster_of_search({{.count = 1, .ranks = 4}});
   cluster.memory.ddr.value = 60e6;
   const spec::Config config = make_config({{.rows = 200'000, .dim = 128}, {}, {}});  // 100 MB
   const SearchResult result = plan(config, cluster);
@@ -264,7 +256,7 @@ TEST(Search, CutsWhatIsLargerThanARank) {
 }
 
 TEST(Search, SaysWhatWouldFit) {
-  topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}});
+  topology::Cluster cluster = cluster_of_search({{.count = 2, .ranks = 2}});
   cluster.memory.ddr.value = 20e6;
   const spec::Config config = make_config({{.rows = 300'000, .dim = 128}, {}});  // 155 MB
   const SearchResult result = plan(config, cluster);
@@ -286,7 +278,7 @@ TEST(Search, SaysWhatWouldFit) {
 }
 
 TEST(Search, SaysWhichPinDoesNotFit) {
-  topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
+  topology::Cluster cluster = cluster_of_search({{.count = 1, .ranks = 4}});
   cluster.memory.ddr.value = 80e6;
   spec::Config config = make_config({{.rows = 200'000, .dim = 128}, {}, {}});  // 100 MB
   config.tables[0].sharding = Sharding::kTableWise;
@@ -305,7 +297,7 @@ TEST(Search, SaysWhichPinDoesNotFit) {
 }
 
 TEST(Search, ResizedClusters) {
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  const topology::Cluster cluster = cluster_of_search({{.count = 2, .ranks = 4}});
   EXPECT_EQ(resized(cluster, 11).hosts,
             (std::vector<topology::HostGroup>{{.count = 2, .ranks = 4}, {.count = 1, .ranks = 3}}));
   EXPECT_EQ(resized(cluster, 3).hosts,
@@ -313,7 +305,7 @@ TEST(Search, ResizedClusters) {
 }
 
 TEST(Search, BeatsSimplePlansOnEverySetOfTables) {
-  topology::Cluster cluster = make_cluster({{.count = 4, .ranks = 8}}, 1e10);
+  topology::Cluster cluster = cluster_of_search({{.count = 4, .ranks = 8}}, 1e10);
   cluster.memory.ddr.value = 4e11;
   for (const char* set : {"criteo_kaggle", "mlperf_dcnv2", "production:2", "adversarial:2"}) {
     const SearchResult result = plan(to_config(table_set(set)), cluster);
@@ -345,7 +337,7 @@ TEST(Search, OfManyRanksMissesNoPlanThatIsGoodThroughRelays) {
 TEST(PlanReport, SaysWhereBagsAreAddedAndWhy) {
   spec::Config config = make_config({{.rows = 400, .length = 60}, {.rows = 50'000}}, 8192);
   config.tables[0].sharding = Sharding::kRowWise;
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}}, 1e7);
+  const topology::Cluster cluster = cluster_of_search({{.count = 2, .ranks = 2}}, 1e7);
   const Workload workload = make_workload(config);
   const SearchResult result = search(config, cluster, workload);
   const PlanReport report{config, cluster, workload, result};
@@ -360,7 +352,7 @@ TEST(PlanReport, SaysWhereBagsAreAddedAndWhy) {
 TEST(PlanReport, NamesEveryTableAndRank) {
   spec::Config config = make_config({{}, {.rows = 50'000, .length = 20}, {}});
   config.tables[2].sharding = Sharding::kRowWise;
-  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}});
+  const topology::Cluster cluster = cluster_of_search({{.count = 2, .ranks = 2}});
   const Workload workload = make_workload(config);
   const SearchResult result = search(config, cluster, workload);
   const PlanReport report{config, cluster, workload, result};

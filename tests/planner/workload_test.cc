@@ -153,7 +153,7 @@ TEST(Workload, TakesWhatWasMeasured) {
   EXPECT_NEAR(rows_of(use.segments), 100, 1e-9) << "as many as the table has";
 }
 
-std::string error_of(const std::string& text) {
+std::string error_of_statistics(const std::string& text) {
   try {
     make_workload(one_feature(), text, "s.json");
   } catch (const Error& error) {
@@ -188,9 +188,9 @@ TEST(Workload, RefusesWhatIsNoStatistics) {
          "an entry 0 of 'categorical' without a text 'name': 3"},
         {R"({"version": 1, "categorical": [{"name": "d"}, {"name": 3}]})",
          R"(an entry 1 of 'categorical' without a text 'name': {"name":3})"}}) {
-    EXPECT_EQ(error_of(text), begin + says + advice) << text;
+    EXPECT_EQ(error_of_statistics(text), begin + says + advice) << text;
   }
-  EXPECT_EQ(error_of(R"({"version": 1, "categorical": [{"name": "d"}]})"),
+  EXPECT_EQ(error_of_statistics(R"({"version": 1, "categorical": [{"name": "d"}]})"),
             "s.json has none of the columns of this configuration; make statistics of its data");
 }
 
@@ -200,7 +200,7 @@ TEST(Workload, RefusesStatisticsThatNoDataHas) {
   const auto wrong = [&](const std::string& key, const std::string& from, const std::string& to,
                          const std::string& most) {
     const std::string quoted = "\"" + key + "\": ";
-    EXPECT_EQ(error_of(changed(quoted + from, quoted + to)),
+    EXPECT_EQ(error_of_statistics(changed(quoted + from, quoted + to)),
               begin + "with " + key + " " + to + ", not a number from 0 to " + most + advice);
   };
   for (const char* bad :
@@ -216,40 +216,43 @@ TEST(Workload, RefusesStatisticsThatNoDataHas) {
   }
   wrong("distinct", "400", "-400", "1000000000000000000");
   wrong("distinct", "400", "18446744073709551615", "1000000000000000000");
-  EXPECT_EQ(
-      error_of(changed("\"top_100\": 0.8", "\"top_100\": [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9]")),
-      begin +
-          "with top_100 [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9], not a number from 0 to "
-          "1" +
-          advice);
+  EXPECT_EQ(error_of_statistics(
+                changed("\"top_100\": 0.8", "\"top_100\": [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9]")),
+            begin +
+                "with top_100 [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9], not a number from 0 to "
+                "1" +
+                advice);
   for (const char* key : {"length_mean", "missing", "distinct", "top_1", "top_10", "top_100",
                           "top_1000", "top_percent"}) {
     const std::string quoted = std::string("\"") + key + "\"";
-    EXPECT_EQ(
-        error_of(changed(quoted, "\"other\"")).find(begin + "without '" + key + "', a number"), 0U)
+    EXPECT_EQ(error_of_statistics(changed(quoted, "\"other\""))
+                  .find(begin + "without '" + key + "', a number"),
+              0U)
         << key;
   }
-  EXPECT_EQ(error_of(changed("400", "400.5")),
+  EXPECT_EQ(error_of_statistics(changed("400", "400.5")),
             begin + "with distinct 400.5, not a whole number" + advice);
-  EXPECT_EQ(error_of(changed("2.5", "0.5")),
+  EXPECT_EQ(error_of_statistics(changed("2.5", "0.5")),
             begin +
                 "with length_mean 0.5, less than 0.8, the share of samples with an id (1 - "
                 "missing)" +
                 advice);
   EXPECT_EQ(
-      error_of(changed("0.2", "1")),
+      error_of_statistics(changed("0.2", "1")),
       begin + "with length_mean 2.5, missing 1 and distinct 400: ids that nobody has" + advice);
   EXPECT_EQ(
-      error_of(changed("400", "0")),
+      error_of_statistics(changed("400", "0")),
       begin + "with length_mean 2.5, missing 0.2 and distinct 0: ids that nobody has" + advice);
-  EXPECT_EQ(error_of(changed("0.3", "0.05")),
+  EXPECT_EQ(error_of_statistics(changed("0.3", "0.05")),
             begin + "with top_10 0.05 below top_1 0.1, of fewer ids" + advice);
-  EXPECT_EQ(error_of(changed("]}",
-                             ", {\"name\": \"c\", \"length_mean\": 1, \"missing\": 0, "
-                             "\"distinct\": 1, \"top_1\": 1, \"top_10\": 1, \"top_100\": 1, "
-                             "\"top_1000\": 1, \"top_percent\": 1}]}")),
-            begin + "twice" + advice);
-  EXPECT_EQ(error_of(changed("]}", ", {\"name\": \"other\", \"length_mean\": -1}]}")), "no error")
+  EXPECT_EQ(
+      error_of_statistics(changed("]}",
+                                  ", {\"name\": \"c\", \"length_mean\": 1, \"missing\": 0, "
+                                  "\"distinct\": 1, \"top_1\": 1, \"top_10\": 1, \"top_100\": 1, "
+                                  "\"top_1000\": 1, \"top_percent\": 1}]}")),
+      begin + "twice" + advice);
+  EXPECT_EQ(error_of_statistics(changed("]}", ", {\"name\": \"other\", \"length_mean\": -1}]}")),
+            "no error")
       << "a column that nobody reads";
 }
 
