@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "weft/base/at.h"
 #include "weft/base/thread_pool.h"
@@ -305,21 +305,22 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures lookup and update over a cache that holds all rows, beside rows in order");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions of every shape")
-      ->check(CLI::Range(1, 10000));
-  app.add_option("--tables", options.tables, "Tables")->check(CLI::PositiveNumber);
-  app.add_option("--rows", options.rows, "Rows of a table")->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "Samples")->check(CLI::PositiveNumber);
-  app.add_option("--dim", options.dim, "Columns")->check(CLI::PositiveNumber);
-  app.add_option("--length", options.lengths, "Ids of a bag")->check(CLI::PositiveNumber);
-  app.add_option("--ways", options.ways, "Of a set")->check(CLI::IsMember({8, 32}));
-  app.add_option("--zipf", options.zipf, "Exponent of the ids' law; 0: uniform")
-      ->check(CLI::NonNegativeNumber);
+  weft::bench::Arguments arguments(
+      "Measures lookup and update over a cache that holds all rows, beside rows in order");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions of every shape").within(1, 10000);
+  arguments.add("--tables", options.tables, "Tables").positive();
+  arguments.add("--rows", options.rows, "Rows of a table").positive();
+  arguments.add("--batch", options.batch, "Samples").positive();
+  arguments.add("--dim", options.dim, "Columns").positive();
+  arguments.add("--length", options.lengths, "Ids of a bag").positive();
+  arguments.add("--ways", options.ways, "Of a set").one_of({8, 32});
+  arguments.add("--zipf", options.zipf, "Exponent of the ids' law; 0: uniform").not_negative();
   bool quick = false;
-  app.add_flag("--quick", quick, "One small shape");
-  CLI11_PARSE(app, argc, argv);
+  arguments.add_flag("--quick", quick, "One small shape");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (quick) {
     options = {.out = options.out,
                .rounds = 1,

@@ -17,9 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "weft/base/at.h"
 #include "weft/data/zipf.h"
@@ -396,15 +396,16 @@ int main(int argc, char** argv) {
   weft::bench::Options options;
   const char* const data = std::getenv("WEFT_DATA");
   options.data = data == nullptr ? "../shared/data" : data;
-  CLI::App app("Replays ids through the cache's policies");
-  app.add_option("--out", options.out, "Write the rates as JSON to FILE");
-  app.add_option("--data", options.data, "Folder of recorded data");
-  app.add_option("--rows", options.rows, "Rows of generated ids")->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "Ids of a batch")->check(CLI::PositiveNumber);
-  app.add_option("--batches", options.batches, "Batches")->check(CLI::PositiveNumber);
-  app.add_option("--half-life", options.half_life, "Of uses, in batches; lfu")
-      ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Replays ids through the cache's policies");
+  arguments.add("--out", options.out, "Write the rates as JSON to FILE");
+  arguments.add("--data", options.data, "Folder of recorded data");
+  arguments.add("--rows", options.rows, "Rows of generated ids").positive();
+  arguments.add("--batch", options.batch, "Ids of a batch").positive();
+  arguments.add("--batches", options.batches, "Batches").positive();
+  arguments.add("--half-life", options.half_life, "Of uses, in batches; lfu").positive();
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

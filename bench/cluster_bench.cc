@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/at.h"
@@ -233,13 +233,16 @@ std::vector<Shape> shapes(const Options& options) {
 int main(int argc, char** argv) {
   using namespace weft::bench;
   Options options;
-  CLI::App app("Partial gradients of a fetched table without and with clustering, and its time");
-  app.add_flag("--quick", options.quick, "One small batch of each kind");
-  app.add_option("--rounds", options.rounds, "Batches of each kind")->check(CLI::Range(1, 1000));
-  app.add_option("--gbits", options.gbits, "Link for which bytes are shown as time, Gbit/s")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  CLI11_PARSE(app, argc, argv);
+  Arguments arguments(
+      "Partial gradients of a fetched table without and with clustering, and its time");
+  arguments.add_flag("--quick", options.quick, "One small batch of each kind");
+  arguments.add("--rounds", options.rounds, "Batches of each kind").within(1, 1000);
+  arguments.add("--gbits", options.gbits, "Link for which bytes are shown as time, Gbit/s")
+      .positive();
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     std::vector<Figure> figures;
     print_header();

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/host_layout.h"
@@ -283,14 +283,16 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Compares the flat and the hierarchical form of collectives");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--hosts", options.hosts, "Without mpirun: the pretended host of each rank")
-      ->delimiter(',');
-  app.add_option("--repetitions", options.repetitions)->check(CLI::Range(1, 1000));
-  app.add_option("--largest", options.largest, "Bytes to each peer; of sums four times as many")
-      ->check(CLI::Range(256, 1 << 28));
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Compares the flat and the hierarchical form of collectives");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--hosts", options.hosts, "Without mpirun: the pretended host of each rank")
+      .separated_by(',');
+  arguments.add("--repetitions", options.repetitions).within(1, 1000);
+  arguments.add("--largest", options.largest, "Bytes to each peer; of sums four times as many")
+      .within(256, 1 << 28);
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

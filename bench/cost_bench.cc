@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/sparse_job.h"
 #include "bench/timing.h"
@@ -197,12 +197,13 @@ class Comparison {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Compares what weft/cost estimates with what is measured");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions of everything")
-      ->check(CLI::Range(1, 1000));
-  app.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Compares what weft/cost estimates with what is measured");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions of everything").within(1, 1000);
+  arguments.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     const auto figures = weft::bench::Comparison(options).run();
     fmt::print("{}", weft::bench::to_text(figures));

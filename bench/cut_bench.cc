@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/at.h"
@@ -215,16 +215,19 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures what a feature whose rows are cut over many ranks costs one of them");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--ranks", options.ranks, "Cuts of rows")->check(CLI::Range(2, 16384));
-  app.add_option("--ids", options.lengths, "Ids in a bag")->check(CLI::Range(1, 1000));
-  app.add_option("--batch", options.batch, "Samples of a rank")->check(CLI::Range(1, 65536));
-  app.add_option("--dim", options.dim, "Columns")->check(CLI::Range(1, 1024));
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--threads", options.threads)->check(CLI::Range(1, 256));
-  app.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Measures what a feature whose rows are cut over many ranks costs one of them");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--ranks", options.ranks, "Cuts of rows").within(2, 16384);
+  arguments.add("--ids", options.lengths, "Ids in a bag").within(1, 1000);
+  arguments.add("--batch", options.batch, "Samples of a rank").within(1, 65536);
+  arguments.add("--dim", options.dim, "Columns").within(1, 1024);
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--threads", options.threads).within(1, 256);
+  arguments.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (options.quick) {
     options.ranks = {8};
     options.batch = 16;

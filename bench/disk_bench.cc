@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <climits>
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/at.h"
@@ -142,15 +142,17 @@ std::vector<Figure> run(const Options& options) {
 int main(int argc, char** argv) {
   weft::bench::Options options;
   bool quick = false;
-  CLI::App app("Measures random reads of 4 KiB of a file");
-  app.add_option("--directory", options.directory, "Where the file is made, and removed");
-  app.add_option("--bytes", options.bytes, "Of the file")->check(CLI::Range(1 << 20, INT_MAX));
-  app.add_option("--depth", options.depths, "Reads in flight")->check(CLI::Range(1, 4096));
-  app.add_option("--rounds", options.rounds, "How often")->check(CLI::Range(1, 1000));
-  app.add_option("--seconds", options.seconds, "Of a round");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_flag("--quick", quick, "A file of 1 MiB, and one round");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures random reads of 4 KiB of a file");
+  arguments.add("--directory", options.directory, "Where the file is made, and removed");
+  arguments.add("--bytes", options.bytes, "Of the file").within(1 << 20, INT_MAX);
+  arguments.add("--depth", options.depths, "Reads in flight").within(1, 4096);
+  arguments.add("--rounds", options.rounds, "How often").within(1, 1000);
+  arguments.add("--seconds", options.seconds, "Of a round");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add_flag("--quick", quick, "A file of 1 MiB, and one round");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (quick) {
     options.bytes = 1 << 20;
     options.rounds = 1;

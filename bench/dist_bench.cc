@@ -22,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/philox.h"
@@ -560,13 +560,16 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures the exchanges of a step against the rate of memory copies");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--probe-seconds", options.budget_s, "How long one measurement takes");
-  app.add_option("--threads", options.threads, "Of each rank; 0: cores / ranks");
-  app.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Measures the exchanges of a step against the rate of memory copies");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--probe-seconds", options.budget_s, "How long one measurement takes");
+  arguments.add("--threads", options.threads, "Of each rank; 0: cores / ranks");
+  arguments.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

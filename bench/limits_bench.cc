@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/limits.h"
 #include "bench/machine.h"
 #include "bench/report.h"
@@ -103,14 +103,15 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures what this machine can do");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions of every probe")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--probe-seconds", options.budget_s, "How long a probe measures");
-  app.add_option("--memory-gib", options.memory_gib, "Memory that random rows lie in")
-      ->check(CLI::Range(0.01, 4096.0));
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures what this machine can do");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions of every probe").within(1, 1000);
+  arguments.add("--probe-seconds", options.budget_s, "How long a probe measures");
+  arguments.add("--memory-gib", options.memory_gib, "Memory that random rows lie in")
+      .within(0.01, 4096.0);
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

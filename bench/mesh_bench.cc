@@ -29,10 +29,10 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -451,13 +451,16 @@ class MeshBench {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Counts what a mesh of replica groups costs each rank, beside the formulas");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--ranks", options.ranks, "Of the world, as threads; a power of two")
-      ->check(CLI::IsMember({2, 4, 8, 16}));
-  app.add_option("--steps", options.steps, "That are counted")->check(CLI::Range(1, 1000));
-  app.add_flag("--quick", options.quick, "Tiny sizes");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Counts what a mesh of replica groups costs each rank, beside the formulas");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--ranks", options.ranks, "Of the world, as threads; a power of two")
+      .one_of({2, 4, 8, 16});
+  arguments.add("--steps", options.steps, "That are counted").within(1, 1000);
+  arguments.add_flag("--quick", options.quick, "Tiny sizes");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::MeshBench bench(options);
     bench.run();

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/comm/local/local.h"
@@ -201,15 +201,17 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures whether an exchange beside a dense stage costs nothing");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--ranks", options.ranks, "Without mpirun")->check(CLI::Range(1, 64));
-  app.add_option("--repetitions", options.repetitions)->check(CLI::Range(1, 1000));
-  app.add_option("--rounds", options.rounds, "Of one repetition")->check(CLI::Range(1, 1000));
-  app.add_option("--compute-ms", options.compute_ms, "Of a dense stage alone")
-      ->check(CLI::Range(0.1, 10000.0));
-  app.add_option("--bytes", options.bytes, "To each peer")->check(CLI::Range(1, 1 << 30));
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Measures whether an exchange beside a dense stage costs nothing");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--ranks", options.ranks, "Without mpirun").within(1, 64);
+  arguments.add("--repetitions", options.repetitions).within(1, 1000);
+  arguments.add("--rounds", options.rounds, "Of one repetition").within(1, 1000);
+  arguments.add("--compute-ms", options.compute_ms, "Of a dense stage alone").within(0.1, 10000.0);
+  arguments.add("--bytes", options.bytes, "To each peer").within(1, 1 << 30);
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

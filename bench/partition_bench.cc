@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/planner/partition.h"
@@ -341,11 +341,13 @@ void print(const Outcomes& outcomes) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Compares partitioners on sets of tables");
-  app.add_flag("--quick", options.quick, "8 ranks and one seed");
-  app.add_option("--seeds", options.seeds, "Seeds 1 to N")->check(CLI::Range(1, 100));
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Compares partitioners on sets of tables");
+  arguments.add_flag("--quick", options.quick, "8 ranks and one seed");
+  arguments.add("--seeds", options.seeds, "Seeds 1 to N").within(1, 100);
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     const weft::bench::Outcomes outcomes = weft::bench::measure(options);
     weft::bench::print(outcomes);

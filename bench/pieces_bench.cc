@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/comm/mpi/mpi.h"
@@ -115,13 +115,15 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   weft::bench::Options options;
   bool quick = false;
-  CLI::App app("Compares sizes of messages over MPI; run it under mpirun");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--message-mib", options.message_mib)->check(CLI::Range(1, 1024));
-  app.add_option("--bytes", options.bytes, "To each peer")->check(CLI::Range(1 << 20, 1 << 30));
-  app.add_option("--repetitions", options.repetitions)->check(CLI::Range(1, 1000));
-  app.add_flag("--quick", quick, "Little, to see that it runs");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Compares sizes of messages over MPI; run it under mpirun");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--message-mib", options.message_mib).within(1, 1024);
+  arguments.add("--bytes", options.bytes, "To each peer").within(1 << 20, 1 << 30);
+  arguments.add("--repetitions", options.repetitions).within(1, 1000);
+  arguments.add_flag("--quick", quick, "Little, to see that it runs");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (quick) {
     options.bytes = 1 << 20;
     options.repetitions = 1;

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/plan_report.h"
 #include "bench/plan_run.h"
 
@@ -52,16 +52,18 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Compares steps as the planner predicts them with steps as they are");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.run.rounds, "Repetitions of everything")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--turn-seconds", options.run.turn_s, "About how long a case runs in a round");
-  app.add_flag("--quick", options.run.quick, "Tiny sizes, whose figures say nothing");
-  auto* const save = app.add_option("--save", options.save, "Keep what was measured in FOLDER");
-  app.add_option("--from", options.from, "Run nothing, but predict again what FOLDER keeps")
-      ->excludes(save);
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Compares steps as the planner predicts them with steps as they are");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.run.rounds, "Repetitions of everything").within(1, 1000);
+  arguments.add("--turn-seconds", options.run.turn_s, "About how long a case runs in a round");
+  arguments.add_flag("--quick", options.run.quick, "Tiny sizes, whose figures say nothing");
+  const auto save = arguments.add("--save", options.save, "Keep what was measured in FOLDER");
+  arguments.add("--from", options.from, "Run nothing, but predict again what FOLDER keeps")
+      .excludes(save);
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (options.run.quick) {
     options.run.rounds = 1;
     options.run.turn_s = 0.01;

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/arguments.h"
 #include "bench/product_library.h"
 #include "bench/report.h"
 #include "bench/step_work.h"
@@ -220,17 +220,20 @@ int main(int argc, char** argv) {
   if (const char* const path = std::getenv("WEFT_ONEDNN3")) {
     options.onednn3 = path;
   }
-  CLI::App app("Compares libraries of matrix products on those of the models' dense layers");
-  app.add_option("models", options.models, "Configurations");
-  app.add_option("--slices", options.slices, "Samples of a slice");
-  app.add_option("--onednn3", options.onednn3,
-                 "The file libdnnl.so.3; otherwise what WEFT_ONEDNN3 names");
-  app.add_option("--cold-mib", options.cold_mib, "Bytes of operands gone through in turn");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_flag("--by-layer", options.by_layer, "Report every layer, too");
-  app.add_flag("--quick", options.quick, "Only show that everything runs");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Compares libraries of matrix products on those of the models' dense layers");
+  arguments.add("models", options.models, "Configurations");
+  arguments.add("--slices", options.slices, "Samples of a slice");
+  arguments.add("--onednn3", options.onednn3,
+                "The file libdnnl.so.3; otherwise what WEFT_ONEDNN3 names");
+  arguments.add("--cold-mib", options.cold_mib, "Bytes of operands gone through in turn");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add_flag("--by-layer", options.by_layer, "Report every layer, too");
+  arguments.add_flag("--quick", options.quick, "Only show that everything runs");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (options.quick) {
     options.models = {"bench/dlrm_kaggle.yaml"};
     options.slices = {64};

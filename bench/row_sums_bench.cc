@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/philox.h"
@@ -250,16 +250,19 @@ void run_under_mpi(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures the update of rows that all ranks hold, gathered and by owners");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 10000));
-  app.add_option("--ranks", options.ranks, "Ranks as threads")->check(CLI::Range(2, 256));
-  app.add_option("--tables", options.tables, "Tables")->check(CLI::PositiveNumber);
-  app.add_option("--rows", options.rows, "Rows of a table")->check(CLI::PositiveNumber);
-  app.add_option("--samples", options.samples, "Samples of a rank")->check(CLI::PositiveNumber);
-  app.add_option("--dim", options.dims, "Columns")->check(CLI::PositiveNumber);
-  app.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Measures the update of rows that all ranks hold, gathered and by owners");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 10000);
+  arguments.add("--ranks", options.ranks, "Ranks as threads").within(2, 256);
+  arguments.add("--tables", options.tables, "Tables").positive();
+  arguments.add("--rows", options.rows, "Rows of a table").positive();
+  arguments.add("--samples", options.samples, "Samples of a rank").positive();
+  arguments.add("--dim", options.dims, "Columns").positive();
+  arguments.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (options.quick) {
     options.ranks = {2, 9};
     options.rows = {50};

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/disk_probe.h"
 #include "bench/report.h"
 #include "weft/base/at.h"
@@ -417,22 +417,22 @@ class Bench {
 int main(int argc, char** argv) {
   weft::bench::Options options;
   bool quick = false;
-  CLI::App app("Measures checkpoints by the rows that have changed");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--directory", options.directory, "A folder on the disk");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--rows", options.rows, "Rows of the table")->check(CLI::PositiveNumber);
-  app.add_option("--existing", options.existing, "Rows that exist")->check(CLI::PositiveNumber);
-  app.add_option("--changed", options.changed, "Rows that change")->check(CLI::PositiveNumber);
-  app.add_option("--on-disk", options.on_disk, "Rows over the tier on the disk")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--changed-on-disk", options.changed_on_disk, "Of these, rows that change")
-      ->check(CLI::PositiveNumber);
-  app.add_flag("--only-on-disk", options.only_on_disk, "Measure these alone");
-  app.add_option("--chain", options.chains, "Saves of a chain, ascending")
-      ->check(CLI::PositiveNumber);
-  app.add_flag("--quick", quick, "Only show that everything runs");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures checkpoints by the rows that have changed");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--directory", options.directory, "A folder on the disk");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--rows", options.rows, "Rows of the table").positive();
+  arguments.add("--existing", options.existing, "Rows that exist").positive();
+  arguments.add("--changed", options.changed, "Rows that change").positive();
+  arguments.add("--on-disk", options.on_disk, "Rows over the tier on the disk").positive();
+  arguments.add("--changed-on-disk", options.changed_on_disk, "Of these, rows that change")
+      .positive();
+  arguments.add_flag("--only-on-disk", options.only_on_disk, "Measure these alone");
+  arguments.add("--chain", options.chains, "Saves of a chain, ascending").positive();
+  arguments.add_flag("--quick", quick, "Only show that everything runs");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (quick) {
     options.rounds = 1;
     options.rows = 1'000'000;

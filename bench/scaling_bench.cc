@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "bench/arguments.h"
 #include "bench/growth_job.h"
 #include "bench/imitated_world.h"
 #include "bench/replayed_rank.h"
@@ -331,20 +331,22 @@ class ScalingBench {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Counts, imitates and predicts how a step grows with the ranks");
-  app.add_flag("--quick", options.quick, "One set, up to 16 ranks");
-  app.add_option("--sets", options.sets, "Sets of tables");
-  app.add_option("--counted", options.counted, "Numbers of ranks that run as threads; 0: none");
-  app.add_option("--predicted", options.predicted,
-                 "Numbers of ranks of which formulas tell; 0: none");
-  app.add_option("--imitated", options.imitated, "Numbers of ranks of which 8 run; 0: none");
-  app.add_option("--cuts", options.cuts, "Of imitated ranks: row-wise, even");
-  app.add_option("--schedules", options.schedules, "sync, nested");
-  app.add_option("--steps", options.steps,
-                 "Steps of each of the five turns of which times are the median");
-  app.add_option("--cluster", options.cluster, "Of which the predicted ranks are");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Counts, imitates and predicts how a step grows with the ranks");
+  arguments.add_flag("--quick", options.quick, "One set, up to 16 ranks");
+  arguments.add("--sets", options.sets, "Sets of tables");
+  arguments.add("--counted", options.counted, "Numbers of ranks that run as threads; 0: none");
+  arguments.add("--predicted", options.predicted,
+                "Numbers of ranks of which formulas tell; 0: none");
+  arguments.add("--imitated", options.imitated, "Numbers of ranks of which 8 run; 0: none");
+  arguments.add("--cuts", options.cuts, "Of imitated ranks: row-wise, even");
+  arguments.add("--schedules", options.schedules, "sync, nested");
+  arguments.add("--steps", options.steps,
+                "Steps of each of the five turns of which times are the median");
+  arguments.add("--cluster", options.cluster, "Of which the predicted ranks are");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     if (options.quick) {
       options.sets = {"criteo_kaggle"};

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/planner/sample_tables.h"
@@ -139,12 +139,14 @@ class SearchBench {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Searches plans for sets of tables");
-  app.add_flag("--quick", options.quick, "8 ranks and one seed");
-  app.add_option("--seeds", options.seeds, "Seeds 1 to N")->check(CLI::Range(1, 100));
-  app.add_option("--cluster", options.cluster, "Of which the ranks are");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Searches plans for sets of tables");
+  arguments.add_flag("--quick", options.quick, "8 ranks and one seed");
+  arguments.add("--seeds", options.seeds, "Seeds 1 to N").within(1, 100);
+  arguments.add("--cluster", options.cluster, "Of which the ranks are");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::SearchBench bench(options);
     bench.run();

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/sparse_job.h"
 
@@ -209,25 +209,22 @@ std::vector<std::string> keys(const Map& map) {
 int main(int argc, char** argv) {
   using weft::bench::keys;
   weft::bench::Options options;
-  CLI::App app("Measures lookup, coalescing and update of embedding rows");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions of every shape")
-      ->check(CLI::Range(1, 10000));
-  app.add_option("--tables", options.tables, "Tables")->check(CLI::PositiveNumber);
-  app.add_option("--rows", options.rows, "Rows of a table")->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "Samples")->check(CLI::PositiveNumber);
-  app.add_option("--dim", options.dims, "Columns")->check(CLI::PositiveNumber);
-  app.add_option("--length", options.lengths, "Ids of a bag")->check(CLI::PositiveNumber);
-  app.add_option("--zipf", options.zipf, "Exponent of the ids' law; 0: uniform")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--dtype", options.dtypes, "Of rows")
-      ->check(CLI::IsMember(keys(weft::bench::kDTypes)));
-  app.add_option("--optimizer", options.optimizers, "")
-      ->check(CLI::IsMember(keys(weft::bench::kOptimizers)));
-  app.add_option("--kind", options.kinds, "pooled or sequence")
-      ->check(CLI::IsMember({"pooled", "sequence"}));
-  app.add_option("--threads", options.threads, "Of the pool")->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures lookup, coalescing and update of embedding rows");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions of every shape").within(1, 10000);
+  arguments.add("--tables", options.tables, "Tables").positive();
+  arguments.add("--rows", options.rows, "Rows of a table").positive();
+  arguments.add("--batch", options.batch, "Samples").positive();
+  arguments.add("--dim", options.dims, "Columns").positive();
+  arguments.add("--length", options.lengths, "Ids of a bag").positive();
+  arguments.add("--zipf", options.zipf, "Exponent of the ids' law; 0: uniform").not_negative();
+  arguments.add("--dtype", options.dtypes, "Of rows").one_of(keys(weft::bench::kDTypes));
+  arguments.add("--optimizer", options.optimizers, "").one_of(keys(weft::bench::kOptimizers));
+  arguments.add("--kind", options.kinds, "pooled or sequence").one_of({"pooled", "sequence"});
+  arguments.add("--threads", options.threads, "Of the pool").positive();
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

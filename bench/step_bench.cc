@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "bench/arguments.h"
 #include "bench/limits.h"
 #include "bench/report.h"
 #include "bench/step_figures.h"
@@ -419,27 +419,25 @@ void run(const Options& options) {
   }
 }
 
-void add_options(CLI::App& app, Options& options) {
-  app.add_option("config", options.config, "A configuration with generated data")->required();
-  app.add_option("--set", options.overrides, "PATH=VALUE: override a value of the configuration")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--variant", options.variants, "LABEL:PATH=VALUE,..: what takes turns; repeat it")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--ratio", options.ratios, "A/B: times of variant A over those of B; repeat it")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  app.add_option("--ranks", options.ranks, "Ranks as threads (under mpirun: leave out)")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--threads", options.threads, "Threads per rank")->check(CLI::Range(1, 1024));
-  app.add_option("--rounds", options.rounds, "Turns of every variant")->check(CLI::Range(1, 1000));
-  app.add_option("--turn-seconds", options.turn_s, "About how long a turn is");
-  app.add_option("--probe-seconds", options.probe_s, "About how long a limit is measured");
-  app.add_option("--probe-gib", options.memory_gib, "Memory of the random-row probes, all ranks");
-  app.add_flag("--reader", options.reader, "Also the reader alone, and steps that wait for it");
-  app.add_option("--data", options.data_dir, "Folder for generated logs");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
+void add_options(Arguments& arguments, Options& options) {
+  arguments.add("config", options.config, "A configuration with generated data").required();
+  arguments.add("--set", options.overrides, "PATH=VALUE: override a value of the configuration")
+      .one_at_a_time();
+  arguments.add("--variant", options.variants, "LABEL:PATH=VALUE,..: what takes turns; repeat it")
+      .one_at_a_time();
+  arguments.add("--ratio", options.ratios, "A/B: times of variant A over those of B; repeat it")
+      .one_at_a_time();
+  arguments.add("--ranks", options.ranks, "Ranks as threads (under mpirun: leave out)")
+      .within(1, 64);
+  arguments.add("--threads", options.threads, "Threads per rank").within(1, 1024);
+  arguments.add("--rounds", options.rounds, "Turns of every variant").within(1, 1000);
+  arguments.add("--turn-seconds", options.turn_s, "About how long a turn is");
+  arguments.add("--probe-seconds", options.probe_s, "About how long a limit is measured");
+  arguments.add("--probe-gib", options.memory_gib, "Memory of the random-row probes, all ranks");
+  arguments.add_flag("--reader", options.reader,
+                     "Also the reader alone, and steps that wait for it");
+  arguments.add("--data", options.data_dir, "Folder for generated logs");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
 }
 
 }  // namespace
@@ -447,9 +445,11 @@ void add_options(CLI::App& app, Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures training steps against the machine's limits");
-  weft::bench::add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures training steps against the machine's limits");
+  weft::bench::add_options(arguments, options);
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {

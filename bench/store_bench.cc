@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "bench/arguments.h"
 #include "bench/disk_probe.h"
 #include "bench/report.h"
 #include "bench/rocks_rows.h"
@@ -404,19 +404,20 @@ class Bench {
 int main(int argc, char** argv) {
   weft::bench::Options options;
   bool quick = false;
-  CLI::App app("Measures a store of rows on a disk");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--directory", options.directory, "A folder on the disk");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--gathers", options.gathers, "Steps of a repetition")->check(CLI::PositiveNumber);
-  app.add_option("--rows", options.rows, "Rows on the disk")->check(CLI::PositiveNumber);
-  app.add_option("--row-bytes", options.row_bytes, "Bytes of a row")->check(CLI::PositiveNumber);
-  app.add_option("--part", options.parts, "What is measured")
-      ->check(CLI::IsMember({"ring", "threads", "rocks", "changes"}));
-  app.add_option("--depth", options.depths, "Reads in flight of io_uring")
-      ->check(CLI::PositiveNumber);
-  app.add_flag("--quick", quick, "Only show that everything runs");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments("Measures a store of rows on a disk");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--directory", options.directory, "A folder on the disk");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--gathers", options.gathers, "Steps of a repetition").positive();
+  arguments.add("--rows", options.rows, "Rows on the disk").positive();
+  arguments.add("--row-bytes", options.row_bytes, "Bytes of a row").positive();
+  arguments.add("--part", options.parts, "What is measured")
+      .one_of({"ring", "threads", "rocks", "changes"});
+  arguments.add("--depth", options.depths, "Reads in flight of io_uring").positive();
+  arguments.add_flag("--quick", quick, "Only show that everything runs");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   if (quick) {
     options.rounds = 1;
     options.gathers = 1;

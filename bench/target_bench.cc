@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench/arguments.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/error.h"
@@ -156,12 +156,15 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   weft::bench::Options options;
-  CLI::App app("Measures products of fp32 and bf16 at every target of this machine");
-  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
-  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
-  app.add_option("--probe-seconds", options.budget_s, "How long one product is measured");
-  app.add_flag("--child", options.is_child, "Measure the target in force");
-  CLI11_PARSE(app, argc, argv);
+  weft::bench::Arguments arguments(
+      "Measures products of fp32 and bf16 at every target of this machine");
+  arguments.add("--out", options.out, "Write the figures as JSON to FILE");
+  arguments.add("--rounds", options.rounds, "Repetitions").within(1, 1000);
+  arguments.add("--probe-seconds", options.budget_s, "How long one product is measured");
+  arguments.add_flag("--child", options.is_child, "Measure the target in force");
+  if (const auto code = arguments.parse(argc, argv)) {
+    return *code;
+  }
   try {
     if (options.is_child) {
       weft::bench::measure(options);
