@@ -1,5 +1,6 @@
 // What most files of Weft include, precompiled once per build folder. A source file includes what
-// it uses all the same: the preset arm compiles every module without this header.
+// it uses all the same: the preset arm has the compiler read every module without
+// this header, and tools/check_headers.py looks for it in headers.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 /// A page of HTML with plots that opens offline: text, style and SVG in one file, light and dark.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
 /// Private to checkpoint/: rows of an item out of the blocks of format versions 1 to 3.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -6,12 +6,14 @@
 ///   data: the tensors' bytes one after the other; offsets count from its begin
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "weft/io/file_system.h"

@@ -1,6 +1,7 @@
 /// Private to checkpoint/: one save, as one rank does it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,6 +1,7 @@
 /// What a search found, for people and for programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "weft/base/html_page.h"

@@ -30,6 +30,8 @@
 /// in NVIDIA's for MLPerf; differencing as in ZionEX (arXiv 2104.05158) section 3.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -20,6 +20,7 @@
 /// Source      ZionEX (arXiv 2104.05158) sections 2 and 4.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -1,6 +1,7 @@
 /// Private to tensor/: the streams of CPU devices.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "weft/tensor/stream.h"

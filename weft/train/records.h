@@ -17,6 +17,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/train/event_file.h"
 #include "weft/train/progress.h"

@@ -17,6 +17,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include <hwy/highway.h>
 

@@ -8,6 +8,8 @@
 /// Served      without empty bags; a vector per bag, or per id of a sequence.
 #pragma once
 
+#include <cstdint>
+
 #include "weft/sharding/paths/slot_path.h"
 
 namespace weft::sharding {

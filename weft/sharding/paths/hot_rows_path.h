@@ -1,6 +1,7 @@
 /// HotRowsPath: the slots of hot rows (hot_rows_path.cc).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "weft/sharding/paths/slot_path.h"

@@ -1,6 +1,8 @@
 /// InPlace: slots that a rank serves for itself with whole bags (in_place.cc).
 #pragma once
 
+#include <cstdint>
+
 #include "weft/sharding/paths/slot_path.h"
 
 namespace weft::sharding {

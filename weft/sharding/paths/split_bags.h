@@ -1,6 +1,9 @@
 /// SplitBags: slots of features whose bags go to several cuts of rows (split_bags.cc).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "weft/kernels/assemble_bags.h"

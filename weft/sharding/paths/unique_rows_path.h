@@ -1,6 +1,7 @@
 /// UniqueRowsPath: slots of tables that are pooled at the sample (unique_rows_path.cc).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "weft/sharding/paths/slot_path.h"

@@ -1,6 +1,9 @@
 /// WholeBags: slots of tables whose rows are not cut, served by another rank (whole_bags.cc).
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "weft/sharding/paths/bag_slots.h"
 
 namespace weft::sharding {
