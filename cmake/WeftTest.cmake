@@ -1,14 +1,15 @@
 include(GoogleTest)
 
-# weft_compile_test(<target>): what all test programs are compiled with. Tests leave the work to the modules, so
-# their own code is not optimised, which takes three fifths of the time to compile; a folder whose tests have
-# loops over numbers of their own sets WEFT_TESTS_WITH_LOOPS.
+# weft_compile_test(<target>): what all test programs are compiled with. Most tests leave the work to the modules, so
+# their own code is not optimised. A folder sets WEFT_OPTIMISE_TESTS where that would make its tests slow: they have
+# loops over numbers of their own, or the modules work in inline functions of libraries, of JSON most of all, for which
+# the linker takes the code that it meets first, and that is the test's.
 function(weft_compile_test target)
   weft_options(${target})
   weft_optimise_lightly(${target})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   set(precompiled tests)
-  if(NOT WEFT_TESTS_WITH_LOOPS)
+  if(NOT WEFT_OPTIMISE_TESTS)
     weft_leave_unoptimised(${target})
     set(precompiled unoptimised_tests)
   endif()
