@@ -66,7 +66,7 @@ class Argument {
   CLI::Option* option_;  // is owned by Arguments
 };
 
-/// What a program takes; --help is among it.
+/// The arguments that a program takes, --help among them.
 class Arguments {
  public:
   /// --help begins with `description`.

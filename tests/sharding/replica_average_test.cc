@@ -182,8 +182,8 @@ TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
                 const auto rows = static_cast<double>(all ? kReplicaRows : 4 * groups + 4);
                 const double expected = cost::replica_average_bytes(groups, rows * row_bytes) +
                                         (all ? 0.0 : cost::touched_list_bytes(groups, 1, 8));
-                // Of touched rows no number of groups divides 4 M + 4: a row more or
-                // less.
+                // The 4 M + 4 touched rows do not divide among the groups: a group has one
+                // more or less.
                 EXPECT_NEAR(static_cast<double>(world.traffic().total().bytes - before), expected,
                             all ? 0.0 : row_bytes * groups)
                     << groups << " groups";
