@@ -112,11 +112,16 @@ def read_alone(entry, precompiled):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1])
+    commands = build / "compile_commands.json"
+    if not commands.exists():
+        sys.exit(f"check_headers: there is no {commands}; configure {build} with CMake first")
     faults = []
     for path in sorted((ROOT / "weft").rglob("*.h")):
         faults += [f"{path.relative_to(ROOT)}: {fault}" for fault in missing_includes(path.read_text())]
-    build = pathlib.Path(sys.argv[1])
-    entries = [entry for entry in json.loads((build / "compile_commands.json").read_text())
+    entries = [entry for entry in json.loads(commands.read_text())
                if "_verify_interface_header_sets/" in entry["file"]]
     if not entries:
         sys.exit(f"check_headers: {build} has no commands that compile headers alone")
