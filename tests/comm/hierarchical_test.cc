@@ -151,7 +151,8 @@ TEST(HierarchicalForm, EveryStageIsACollectiveOfTheTrace) {
     Context ctx{.track = &track};
     std::vector<std::int64_t> send(5, comm.rank());
     std::vector<std::int64_t> recv(5);
-    comm.all_to_all(ctx, send.data(), recv.data(), 8);
+    const std::vector<std::int64_t> bytes_each(5, 8);
+    comm.all_to_all_v(ctx, {send.data(), bytes_each, recv.data(), bytes_each});
     ASSERT_EQ(track.spans().size(), 4U);
     const std::string host = comm.rank() < 2 ? "test.host0" : "test.host1";
     const std::vector<std::string> groups = {host, host, "test", host};
@@ -165,6 +166,13 @@ TEST(HierarchicalForm, EveryStageIsACollectiveOfTheTrace) {
     EXPECT_EQ(bytes, comm.traffic().of(Collective::kAllToAll).bytes);
     const bool relays = comm.rank() == 0 || comm.rank() == 2;
     EXPECT_EQ(track.collective(track.spans()[2]).bytes, relays ? 8 + 6 * 8 : 0);
+    // Blocks of one size need no stage of sizes.
+    comm.all_to_all(ctx, send.data(), recv.data(), 8);
+    ASSERT_EQ(track.spans().size(), 7U);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(*track.collective(track.spans()[4 + i]).group, groups[1 + i]) << "stage " << i;
+    }
+    EXPECT_EQ(track.collective(track.spans()[5]).bytes, relays ? 8 + 6 * 8 : 0);
   });
 }
 
@@ -271,7 +279,8 @@ void exchange_blocks(Communicator& comm) {
   Context ctx;
   std::vector<std::int64_t> send(static_cast<std::size_t>(comm.size()) * 50);
   std::vector<std::int64_t> recv(send.size());
-  comm.all_to_all(ctx, send.data(), recv.data(), 400);
+  const std::vector<std::int64_t> each(static_cast<std::size_t>(comm.size()), 400);
+  comm.all_to_all_v(ctx, {send.data(), each, recv.data(), each});
 }
 
 void reduce_parts(Communicator& comm, Crossing crossing) {

@@ -242,7 +242,8 @@ void exchange_blocks(Communicator& comm) {
   const std::int64_t bytes = comm.size() > 8 ? 1000 : kLarge;
   std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * bytes));
   std::vector<std::byte> recv(send.size());
-  comm.all_to_all(ctx, send.data(), recv.data(), bytes);
+  const std::vector<std::int64_t> each(static_cast<std::size_t>(comm.size()), bytes);
+  comm.all_to_all_v(ctx, {send.data(), each, recv.data(), each});
 }
 
 void reduce_parts(Communicator& comm) {
@@ -365,7 +366,7 @@ void fail_among_many(Communicator& world, const Many& many) {
   world.barrier(ctx);
 }
 
-/// "relays_lost_2": the last rank in exchange 2 of an all_to_all; "reduce_killed_0_rank_2";
+/// "relays_lost_2": the last rank in exchange 2 of an all_to_all_v; "reduce_killed_0_rank_2";
 /// "relays_midway".
 Body stage_scenario(const std::string& scenario) {
   if (const auto many = parse_many(scenario)) {

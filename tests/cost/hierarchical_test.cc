@@ -94,6 +94,21 @@ TEST(HierarchicalTraffic, AllToAll) {
   }
 }
 
+TEST(HierarchicalTraffic, AllToAllOfBlocks) {
+  for (const Cluster& cluster : clusters()) {
+    constexpr std::int64_t kBlock = 24;
+    const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
+    compare_on_hosts(cluster, comm::Collective::kAllToAll,
+                     total(relayed_blocks(cluster, all_ranks(cluster), kBlock)),
+                     [&](Communicator& group) {
+                       const std::vector<char> out(ranks * kBlock);
+                       std::vector<char> in(ranks * kBlock);
+                       Context ctx;
+                       group.all_to_all(ctx, out.data(), in.data(), kBlock);
+                     });
+  }
+}
+
 TEST(HierarchicalTraffic, AllGather) {
   for (const Cluster& cluster : clusters()) {
     const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));

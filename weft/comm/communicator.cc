@@ -212,12 +212,17 @@ void Communicator::all_to_all(Context& ctx,
                               void* recv,
                               std::int64_t bytes_per_peer) {
   const CallGuard guard(busy_, name(), ctx);
+  const Stamp stamp = next_stamp(Collective::kAllToAll, bytes_per_peer, 0);
+  if (relays_ != nullptr) {
+    relays_->exchange_blocks(ctx, stamp, {byte_at(send, 0), byte_at(recv, 0), bytes_per_peer});
+    return;
+  }
   lanes_.clear();
   for (int p = 0; p < size_; ++p) {
     send_to(p, byte_at(send, p * bytes_per_peer), bytes_per_peer);
     receive_from(p, byte_at(recv, p * bytes_per_peer), bytes_per_peer);
   }
-  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), lanes_, Payload::kDistinct);
+  copy(ctx, stamp, lanes_, Payload::kDistinct);
 }
 
 void Communicator::check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const {

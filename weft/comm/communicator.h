@@ -27,8 +27,9 @@
 /// That is the flat form. In the hierarchical one (duplicate() with a Form, where a job has several
 /// hosts and any of them several ranks) an exchange is four: sizes and then lanes to the relays of
 /// the host, one message per pair of hosts, and from the relays to the host's ranks
-/// (weft/comm/relays.h). What arrives is the same, bit by bit. What a rank sends the same to all
-/// crosses once per pair of hosts. Sums by OrderedAllReduce are hierarchical by themselves.
+/// (weft/comm/relays.h); all_to_all, whose sizes all know, has the last three. What arrives is the
+/// same, bit by bit. What a rank sends the same to all crosses once per pair of hosts. Sums by
+/// OrderedAllReduce are hierarchical by themselves.
 ///
 /// Copies of a byte: `local` 1, from the sender's memory to the receiver's, rows gathered and
 /// scattered on the way, or none with exchange_lent(). `mpi`: those of MPI, and one at each end

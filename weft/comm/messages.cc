@@ -87,7 +87,7 @@ Error as_error(const std::exception_ptr& exception, int rank) {
   }
 }
 
-std::byte* run_of(std::span<const Piece> pieces) {
+std::byte* run_of_many(std::span<const Piece> pieces) {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
   for (const Piece& piece : pieces) {

@@ -59,7 +59,15 @@ void check_own_lane(std::string_view group, const Stamp& stamp, const Lane& send
 
 /// Returns where pieces begin that lie one behind the other, each one run; null where they do not,
 /// or have no byte.
-std::byte* run_of(std::span<const Piece> pieces);
+std::byte* run_of_many(std::span<const Piece> pieces);
+
+inline std::byte* run_of(std::span<const Piece> pieces) {
+  if (pieces.size() != 1) {
+    return run_of_many(pieces);
+  }
+  const Piece& only = pieces.front();
+  return only.row_bytes == 0 && only.bytes > 0 ? static_cast<std::byte*>(only.data) : nullptr;
+}
 
 /// Returns whether both lanes have as many pieces, each of the same bytes; so they agree in size.
 bool same_pieces(const Lane& send, const Lane& recv);

@@ -19,6 +19,15 @@ std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
 }
 
+/// Begins the next lane, which is silent where nothing is relayed and it gets no piece. So who
+/// sends what does not depend on whether what is relayed has bytes.
+void next(LaneList& lanes, bool nothing_relayed) {
+  lanes.next();
+  if (!nothing_relayed) {
+    lanes.open();
+  }
+}
+
 Piece piece_of(std::span<std::int64_t> values) {
   return {values.data(), static_cast<std::int64_t>(values.size_bytes())};
 }
@@ -48,14 +57,16 @@ Piece Relays::Message::run(std::int64_t first, std::int64_t count) const {
 
 void LaneList::clear() {
   pieces_.clear();
-  begin_.clear();
+  ends_.clear();
 }
 
 std::span<const Lane> LaneList::lanes() {
   lanes_.clear();
-  for (std::size_t i = 0; i < begin_.size(); ++i) {
-    const std::size_t end = i + 1 < begin_.size() ? begin_[i + 1] : pieces_.size();
-    lanes_.push_back({.pieces = pieces_.between(begin_[i], end), .silent = begin_[i] == end});
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    const std::size_t end = i + 1 < ends_.size() ? ends_[i + 1].pieces : pieces_.size();
+    lanes_.push_back({.pieces = pieces_.between(ends_[i].pieces, end),
+                      .silent = ends_[i].silent,
+                      .known_bytes = ends_[i].bytes});
   }
   return lanes_;
 }
@@ -107,7 +118,7 @@ void Relays::exchange(const Context& ctx, const Exchange& call) {
   pack(ctx, call);
   reserve_crossings();
   gather(ctx, call);
-  cross(ctx, call);
+  cross(ctx, call.stamp);
   scatter(ctx, call);
   unpack(ctx);
   std::copy(call.recv.begin(), call.recv.end(), arrived_.begin());
@@ -116,10 +127,10 @@ void Relays::exchange(const Context& ctx, const Exchange& call) {
 }
 
 /// So that ranks of a host that are out of step are told what they were about to do.
-Stamp Relays::stage_stamp(const Exchange& call) {
+Stamp Relays::stage_stamp(const Stamp& stamp) {
   const std::uint64_t arguments =
-      hash_combine(call.stamp.arguments, static_cast<std::uint64_t>(call.stamp.size));
-  return host_.next_stamp(call.stamp.collective, -1, arguments);
+      hash_combine(stamp.arguments, static_cast<std::uint64_t>(stamp.size));
+  return host_.next_stamp(stamp.collective, -1, arguments);
 }
 
 void Relays::share_sizes(const Context& ctx, const Exchange& call) {
@@ -139,15 +150,11 @@ void Relays::share_sizes(const Context& ctx, const Exchange& call) {
   for (std::size_t i = 0; i < relayed_.size(); ++i) {
     const std::size_t size = sizes_begin_[i + 1] - sizes_begin_[i];
     send_.next();
-    if (size > 0) {
-      send_.add(piece_of(std::span(sizes_).subspan(sizes_begin_[i], size)));
-    }
+    send_.add_unless_empty(piece_of(std::span(sizes_).subspan(sizes_begin_[i], size)));
     recv_.next();
-    if (each > 0) {
-      recv_.add(piece_of(std::span(local_sizes_).subspan(i * each, each)));
-    }
+    recv_.add_unless_empty(piece_of(std::span(local_sizes_).subspan(i * each, each)));
   }
-  host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());
+  host_.copy_directly(ctx, stage_stamp(call.stamp), send_.lanes(), recv_.lanes());
 }
 
 /// Sizes by sender, as they lie in messages.
@@ -280,35 +287,37 @@ void Relays::reserve_crossings() {
   }
 }
 
+/// Both ends of a lane in the host list the same pieces: they know what is relayed, and sizes.
 void Relays::gather(const Context& ctx, const Exchange& call) {
   const std::vector<int>& here = layout_.ranks_of(self_host_);
   send_.clear();
   recv_.clear();
   for (std::size_t i = 0; i < here.size(); ++i) {
-    const bool other = here[i] != all_.rank();
     const auto direct = [&](const Lane& lane) {
-      return other && !lane.silent ? lane.pieces : std::span<const Piece>();
+      return here[i] != all_.rank() && !lane.silent ? lane.pieces : std::span<const Piece>();
     };
-    send_.next();
-    for (const Piece& piece : direct(call.send[at(here[i])])) {
+    const std::span<const Piece> to = direct(call.send[at(here[i])]);
+    next(send_, relayed_[i].empty());
+    for (const Piece& piece : to) {
       send_.add(piece);
     }
     for (const int h : relayed_[i]) {
-      send_.add(out_[at(h)]);
+      send_.add_unless_empty(out_[at(h)]);
     }
-    recv_.next();
-    for (const Piece& piece : direct(call.recv[at(here[i])])) {
+    const std::span<const Piece> from = direct(call.recv[at(here[i])]);
+    next(recv_, crossings_.empty());
+    for (const Piece& piece : from) {
       recv_.add(piece);
     }
     for (const Crossing& crossing : crossings_) {
       const auto each = static_cast<std::int64_t>(payloads(crossing.host, call.payload));
-      recv_.add(crossing.out.run(static_cast<std::int64_t>(i) * each, each));
+      recv_.add_unless_empty(crossing.out.run(static_cast<std::int64_t>(i) * each, each));
     }
   }
-  host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());
+  host_.copy_directly(ctx, stage_stamp(call.stamp), send_.lanes(), recv_.lanes());
 }
 
-void Relays::cross(const Context& ctx, const Exchange& call) {
+void Relays::cross(const Context& ctx, const Stamp& stamp) {
   const auto lane_of = [](const Message& message, Piece& piece) {
     piece = {message.place(), message.bytes()};
     return Lane{.pieces = {&piece, 1}, .silent = message.is_silent()};
@@ -319,7 +328,7 @@ void Relays::cross(const Context& ctx, const Exchange& call) {
     crossing_lanes_.send_to(relay, lane_of(out, messages_[2 * c]));
     crossing_lanes_.receive_from(relay, lane_of(in, messages_[2 * c + 1]));
   }
-  all_.copy_directly(ctx, call.stamp, crossing_lanes_);
+  all_.copy_directly(ctx, stamp, crossing_lanes_);
   for (const Crossing& crossing : crossings_) {
     const std::uint64_t expected = crossing.in.check_word();
     if (!crossing.in.is_silent() &&
@@ -327,7 +336,7 @@ void Relays::cross(const Context& ctx, const Exchange& call) {
       fail(ErrorCode::kComm,
            "{}: the ranks of host {} send other sizes to host {} than its ranks expect, though the "
            "sums agree; all ranks must run the same program with the same configuration",
-           describe(call.stamp, all_.name()), crossing.host, self_host_);
+           describe(stamp, all_.name()), crossing.host, self_host_);
     }
   }
 }
@@ -338,25 +347,104 @@ void Relays::scatter(const Context& ctx, const Exchange& call) {
   send_.clear();
   recv_.clear();
   for (std::size_t i = 0; i < here.size(); ++i) {
-    send_.next();
+    next(send_, crossings_.empty());
     for (const Crossing& crossing : crossings_) {
       const std::int64_t own = each == 1 ? 0 : static_cast<std::int64_t>(i);
       for (std::int64_t k = own; k < crossing.in.lanes(); k += each) {
-        send_.add(crossing.in.lane(k));
+        send_.add_unless_empty(crossing.in.lane(k));
       }
     }
-    recv_.next();
+    next(recv_, relayed_[i].empty());
     for (const int h : relayed_[i]) {
       for (const int sender : layout_.ranks_of(h)) {
-        recv_.add(in_[at(sender)]);
+        recv_.add_unless_empty(in_[at(sender)]);
       }
     }
   }
-  host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());
+  host_.copy_directly(ctx, stage_stamp(call.stamp), send_.lanes(), recv_.lanes());
 }
 
 void Relays::unpack(const Context& ctx) {
   copy_runs(ctx.pool, packed_, RunEnd::kFrom, copies_);
+}
+
+void Relays::exchange_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks) {
+  set_sizes(blocks.bytes);
+  reserve_crossings();
+  gather_blocks(ctx, stamp, blocks);
+  cross(ctx, stamp);
+  scatter_blocks(ctx, stamp, blocks);
+  const std::int64_t own = all_.rank() * blocks.bytes;
+  if (blocks.bytes > 0) {
+    std::memcpy(blocks.recv + own, blocks.send + own, at(blocks.bytes));
+  }
+}
+
+/// Gives all lanes that cross one size.
+void Relays::set_sizes(std::int64_t bytes) {
+  for (Crossing& crossing : crossings_) {
+    const std::size_t lanes = relayed_.size() * layout_.ranks_of(crossing.host).size();
+    for (Message* const message : {&crossing.out, &crossing.in}) {
+      message->begin(lanes);
+      for (std::size_t i = 0; i < lanes; ++i) {
+        message->add(bytes);
+      }
+    }
+  }
+}
+
+/// Returns those among `blocks` [W] that are of the ranks of a host.
+Piece Relays::blocks_of(int host, std::byte* blocks, std::int64_t bytes) const {
+  const std::vector<int>& ranks = layout_.ranks_of(host);
+  const std::int64_t all = std::ssize(ranks) * bytes;
+  if (ranks.back() - ranks.front() + 1 == std::ssize(ranks)) {
+    return {blocks + ranks.front() * bytes, all};
+  }
+  return {.data = blocks, .bytes = all, .row_bytes = bytes, .stride = bytes, .rows = ranks.data()};
+}
+
+void Relays::gather_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks) {
+  const std::vector<int>& here = layout_.ranks_of(self_host_);
+  send_.clear();
+  recv_.clear();
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    const bool is_self = here[i] == all_.rank();
+    send_.next();
+    recv_.next();
+    if (!is_self) {
+      send_.add({blocks.send + here[i] * blocks.bytes, blocks.bytes});
+      recv_.add({blocks.recv + here[i] * blocks.bytes, blocks.bytes});
+    }
+    for (const int h : relayed_[i]) {
+      send_.add(blocks_of(h, blocks.send, blocks.bytes));
+    }
+    for (const Crossing& crossing : crossings_) {
+      const std::int64_t there = std::ssize(layout_.ranks_of(crossing.host));
+      recv_.add(crossing.out.run(static_cast<std::int64_t>(i) * there, there));
+    }
+  }
+  host_.copy_directly(ctx, stage_stamp(stamp), send_.lanes(), recv_.lanes());
+}
+
+/// What has come for a rank from a host is every g-th block of the message.
+void Relays::scatter_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks) {
+  const std::int64_t here = std::ssize(relayed_);
+  send_.clear();
+  recv_.clear();
+  for (std::size_t i = 0; i < relayed_.size(); ++i) {
+    send_.next();
+    for (const Crossing& crossing : crossings_) {
+      send_.add({.data = crossing.in.lane(static_cast<std::int64_t>(i)).data,
+                 .bytes = crossing.in.lane_bytes() / here,
+                 .row_bytes = blocks.bytes,
+                 .stride = here * blocks.bytes});
+    }
+    recv_.next();
+    for (const int h : relayed_[i]) {
+      recv_.add(blocks_of(h, blocks.recv, blocks.bytes));
+    }
+  }
+  host_.copy_directly(ctx, stage_stamp(stamp), send_.lanes(), recv_.lanes());
 }
 
 }  // namespace weft::comm

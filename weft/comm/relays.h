@@ -41,18 +41,46 @@ class LaneList {
  public:
   void clear();
 
-  /// Begins the next lane, which is silent until it gets a piece.
-  void next() { begin_.push_back(pieces_.size()); }
+  /// Begins the next lane, which is silent until it gets a piece or is opened.
+  void next() { ends_.push_back({.pieces = pieces_.size()}); }
 
-  void add(const Piece& piece) { pieces_.add(piece); }
+  /// Makes the lane in hand one that is not silent, though it may get no piece.
+  void open() { ends_.back().silent = false; }
+
+  void add(const Piece& piece) {
+    open();
+    pieces_.add(piece);
+    ends_.back().bytes += piece.bytes;
+  }
+
+  /// As add(), but leaves out a piece without a byte. Both ends of a lane must do so.
+  void add_unless_empty(const Piece& piece) {
+    if (piece.bytes > 0) {
+      add(piece);
+    }
+  }
 
   /// Valid until the next clear().
   std::span<const Lane> lanes();
 
  private:
+  /// What is known of a lane.
+  struct End {
+    std::size_t pieces = 0;  // those before it
+    std::int64_t bytes = 0;
+    bool silent = true;
+  };
+
   PieceList pieces_;
-  std::vector<std::size_t> begin_;  // in pieces_, of each lane
+  std::vector<End> ends_;
   std::vector<Lane> lanes_;
+};
+
+/// Blocks of one size, side by side in the order of ranks: [W] to each and [W] from each.
+struct Blocks {
+  std::byte* send = nullptr;  ///< is only read
+  std::byte* recv = nullptr;
+  std::int64_t bytes = 0;  ///< of a block
 };
 
 class Relays {
@@ -63,6 +91,10 @@ class Relays {
 
   /// Collective. As Group::exchange of a group that does not lend.
   void exchange(const Context& ctx, const Exchange& call);
+
+  /// Collective. Sends each rank its block. All know the sizes, so these are not told; a host's
+  /// blocks are one piece, so that a rank costs little more than the copies of its block.
+  void exchange_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks);
 
  private:
   /// One message between two hosts: a check word, then lanes by sender, [senders][payloads].
@@ -123,10 +155,14 @@ class Relays {
   void point_in(const Exchange& call);
   void reserve_crossings();
   void gather(const Context& ctx, const Exchange& call);
-  void cross(const Context& ctx, const Exchange& call);
+  void cross(const Context& ctx, const Stamp& stamp);
   void scatter(const Context& ctx, const Exchange& call);
   void unpack(const Context& ctx);
-  [[nodiscard]] Stamp stage_stamp(const Exchange& call);
+  void set_sizes(std::int64_t bytes);
+  void gather_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks);
+  void scatter_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks);
+  [[nodiscard]] Piece blocks_of(int host, std::byte* blocks, std::int64_t bytes) const;
+  [[nodiscard]] Stamp stage_stamp(const Stamp& stamp);
 
   /// Ranks of `host` that get a lane of their own from one sender elsewhere.
   [[nodiscard]] std::size_t payloads(int host, Payload payload) const {

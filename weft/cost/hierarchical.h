@@ -5,7 +5,7 @@
 /// docs/collectives.md; bytes of whole numbers are exact, and equal to what a Communicator counts.
 /// What a relay keeps of its own lanes is in class `self`.
 ///
-/// All functions are pure. Cost: relayed() and relayed_all_gather() O(G + H²),
+/// All functions are pure. Cost: relayed(), relayed_blocks() and relayed_all_gather() O(G + H²),
 /// hierarchical_all_reduce() O(G) for every different g_A. Require a checked cluster and groups of
 /// its ranks.
 #pragma once
@@ -35,6 +35,9 @@ Staged relayed(const topology::Cluster& cluster,
                std::span<const double> from,
                std::span<const double> to,
                EmptyLanes empty = EmptyLanes::kSent);
+
+/// The all_to_all of blocks of `bytes`, whose sizes nobody has to tell: its first stage is empty.
+Staged relayed_blocks(const topology::Cluster& cluster, const topology::Group& group, double bytes);
 
 /// The group's i-th rank contributes bytes[i], which cross once for each pair of hosts.
 Staged relayed_all_gather(const topology::Cluster& cluster,
