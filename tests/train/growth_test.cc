@@ -99,16 +99,24 @@ std::int64_t crossings_of(std::int64_t ranks, std::int64_t rank, std::int64_t pe
   return crossings;
 }
 
-/// H/g + g: of a hierarchical exchange between all pairs of ranks, each lane of which has something
-/// on it. Sizes to the relays, lanes in the host, what crosses, and what came.
-std::int64_t relayed_messages(std::int64_t ranks, std::int64_t rank) {
+/// H/g + g: of a hierarchical exchange of blocks of one size. Lanes in the host, what crosses, and
+/// what came.
+std::int64_t block_messages(std::int64_t ranks, std::int64_t rank) {
   if (ranks <= kPerHost) {
     return ranks - 1;
   }
   const std::int64_t crossings = crossings_of(ranks, rank);
+  return (kPerHost - 1) + crossings + (crossings > 0 ? kPerHost - 1 : 0);
+}
+
+/// H/g + g: the same between all pairs of ranks, each lane of which has something on it: sizes to
+/// the relays come first.
+std::int64_t relayed_messages(std::int64_t ranks, std::int64_t rank) {
+  if (ranks <= kPerHost) {
+    return ranks - 1;
+  }
   const std::int64_t relays = std::min(kPerHost, hosts_of(ranks) - 1);
-  const std::int64_t to_relays = relays - (crossings > 0 ? 1 : 0);
-  return to_relays + (kPerHost - 1) + crossings + (crossings > 0 ? kPerHost - 1 : 0);
+  return relays - (crossings_of(ranks, rank) > 0 ? 1 : 0) + block_messages(ranks, rank);
 }
 
 /// log W: what the first rank of a tree with a fan of 8 sends down, on all its levels.
@@ -132,8 +140,10 @@ TEST(Growth, ExchangesThroughRelaysGrowWithHostsOverRanksOfOne) {
   for (const std::int64_t ranks : kWorlds) {
     const auto& traffic = traffic_of(ranks, spec::CollectiveForm::kHierarchical);
     for (std::int64_t r = 0; r < ranks; ++r) {
-      for (const StepPart part : {StepPart::kExchangeCounts, StepPart::kExchangeIds,
-                                  StepPart::kOutputDist, StepPart::kGradDist}) {
+      EXPECT_EQ(traffic[at(r)].of(StepPart::kExchangeCounts).messages, block_messages(ranks, r))
+          << "rank " << r << " of " << ranks;
+      for (const StepPart part :
+           {StepPart::kExchangeIds, StepPart::kOutputDist, StepPart::kGradDist}) {
         EXPECT_EQ(traffic[at(r)].of(part).messages, relayed_messages(ranks, r))
             << to_string(part) << " of rank " << r << " of " << ranks;
       }

@@ -140,6 +140,22 @@ void add_exchange(const StepShape& shape,
       away(cost::all_to_all_outer(shape.cluster, all, bytes.from, bytes.to, EmptyLanes::kSilent)));
 }
 
+/// Among many ranks the counts of slots travel with the ids, and messages have one size.
+void add_counts(const StepShape& shape,
+                PlanCost& cost,
+                spec::CollectiveForm form,
+                const Outer& bytes) {
+  if (!is_hierarchical(shape, form) || !layout::packs_id_lanes(shape.ranks)) {
+    add_exchange(shape, cost, StepPart::kExchangeCounts, form, bytes);
+    return;
+  }
+  const cost::Staged staged =
+      cost::relayed_blocks(shape.cluster, topology::all_ranks(shape.cluster), bytes.to.front());
+  for (const Exchange& stage : staged.stages) {
+    add_stage(shape, cost, StepPart::kExchangeCounts, stage);
+  }
+}
+
 /// One message from a shard's rank to each rank that it sends statistics.
 void add_messages(const StepShape& shape, std::vector<LanePair>& lanes, Exchange& exchange) {
   std::sort(lanes.begin(), lanes.end());
@@ -282,8 +298,7 @@ void add_exchanges(const StepShape& shape,
   const std::vector<double> ones(cost.ranks.size(), 1.0);
   const spec::CollectiveForms& forms = plan.collectives;
   if (shape.ranks > 1) {
-    add_exchange(shape, cost, StepPart::kExchangeCounts, forms.ids,
-                 {.from = ones, .to = count_bytes(shape, slots)});
+    add_counts(shape, cost, forms.ids, {.from = ones, .to = count_bytes(shape, slots)});
     add_exchange(shape, cost, StepPart::kExchangeIds, forms.ids, {.from = ones, .to = ids});
     add_exchange(shape, cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
     add_exchange(shape, cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});

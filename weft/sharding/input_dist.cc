@@ -205,7 +205,13 @@ void InputDist::throw_refusal(Context& ctx,
   }
 }
 
+/// Messages have one size where they have no counts of slots.
 void InputDist::exchange(Context& ctx, InputStep& step) const {
+  if (layout::packs_id_lanes(routing_.ranks)) {
+    comm_.all_to_all(ctx, step.send_counts.data(), step.recv_counts.data(),
+                     step.send_counts_bytes.front());
+    return;
+  }
   comm_.all_to_all_v(ctx, {.send = step.send_counts.data(),
                            .send_bytes = step.send_counts_bytes,
                            .recv = step.recv_counts.data(),
