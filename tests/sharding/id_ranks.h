@@ -179,7 +179,7 @@ inline std::vector<IncomingBlock> unpack(Ranks& ranks,
       continue;
     }
     const auto sent = ranks.asked[r].lane(server);
-    const std::span<const comm::Piece> expected = served.pieces[r];
+    const std::span<const comm::Piece> expected = served.lanes.of(static_cast<std::int64_t>(r));
     EXPECT_EQ(sent.size(), expected.size());
     for (std::size_t i = 0; i < sent.size(); ++i) {
       EXPECT_EQ(sent[i].bytes, expected[i].bytes);

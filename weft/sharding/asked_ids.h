@@ -243,7 +243,7 @@ struct AskedIds {
   void for_slots_with_ids(std::int64_t server, const Visit& visit) const {
     for (std::int64_t i = server_begins[at(server)]; i < server_begins[at(server) + 1]; ++i) {
       if (i + kTurnsAhead < server_begins.back()) {
-        __builtin_prefetch(&slots[at(server_slots[at(i + kTurnsAhead)].place)]);
+        prefetch(&slots[at(server_slots[at(i + kTurnsAhead)].place)]);
       }
       const ServerSlot& one = server_slots[at(i)];
       visit(SlotAddress{server, one.slot}, one.place);
@@ -253,7 +253,7 @@ struct AskedIds {
   /// Asks for the sections of the slots ahead of one of a server's, which are about to be read.
   void prefetch_sections(std::int64_t server_slot) const {
     if (server_slot + 2 * kTurnsAhead < server_begins.back()) {
-      __builtin_prefetch(&bags.sections[at(server_slots[at(server_slot + 2 * kTurnsAhead)].place)]);
+      prefetch(&bags.sections[at(server_slots[at(server_slot + 2 * kTurnsAhead)].place)]);
       const std::int32_t place = server_slots[at(server_slot + kTurnsAhead)].place;
       __builtin_prefetch(bags.bytes.data() + bags.sections[at(place)].bags_at);
     }
@@ -293,25 +293,25 @@ struct AskedIds {
 
   /// The lane to a rank: of each slot that it serves, what its path sends.
   [[nodiscard]] std::span<const comm::Piece> lane(std::int64_t server) const {
-    return lanes[at(server)];
+    return lanes.of(server);
   }
 
   std::int64_t rank = 0, own_slots = 0;
   BatchView batch;
   std::vector<Range> cut_bags;  ///< [micro-batches] the batch's bags of each
   const Routing* routing = nullptr;
-  PresentSet present;                           ///< of the slots of rules those that have places
-  std::int64_t num_places = 0;                  ///< of slots
-  std::vector<AskedSlot> slots;                 ///< by place
-  std::vector<SlotAddress> addresses;           ///< by place
-  std::vector<std::int32_t> rule_cuts;          ///< of rows, by place behind Routing::num_listed
-  std::vector<Range> fetch_places;              ///< [fetches] of a rule
-  std::vector<std::int64_t> server_begins;      ///< [W + 2] in `server_slots`
-  std::vector<ServerSlot> server_slots;         ///< those of each server that get ids
-  std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
-  std::vector<std::byte> lane_bytes;            ///< of packed lanes (id_lanes.h)
-  std::vector<LaneBytes> lane_sizes;            ///< [W]
-  std::vector<FeatureTasks> features;           ///< [F]
+  PresentSet present;                       ///< of the slots of rules those that have places
+  std::int64_t num_places = 0;              ///< of slots
+  std::vector<AskedSlot> slots;             ///< by place
+  std::vector<SlotAddress> addresses;       ///< by place
+  std::vector<std::int32_t> rule_cuts;      ///< of rows, by place behind Routing::num_listed
+  std::vector<Range> fetch_places;          ///< [fetches] of a rule
+  std::vector<std::int64_t> server_begins;  ///< [W + 2] in `server_slots`
+  std::vector<ServerSlot> server_slots;     ///< those of each server that get ids
+  IdLanes lanes;                            ///< to each rank; of a packed lane one, or none
+  std::vector<std::byte> lane_bytes;        ///< of packed lanes (id_lanes.h)
+  std::vector<LaneBytes> lane_sizes;        ///< [W]
+  std::vector<FeatureTasks> features;       ///< [F]
   std::vector<CutCount> counts;
   TaskList read_tasks, fill_tasks;  ///< of features
   OwnIds own;

@@ -278,16 +278,16 @@ void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked) {
   }
   grow(asked.lane_bytes, bytes);
   std::byte* next = asked.lane_bytes.data();
+  asked.lanes.clear();
   for (std::int64_t r = 0; r < ranks; ++r) {
-    std::vector<comm::Piece>& lane = asked.lanes[at(r)];
-    lane.clear();
     if (sizes[at(r)].all > 0) {
-      lane.push_back({next, sizes[at(r)].all});
+      asked.lanes.add({next, sizes[at(r)].all});
       next += sizes[at(r)].all;
     }
+    asked.lanes.end_lane();
   }
   pool.parallel_for(ranks, [&](std::int64_t r) {
-    for (const comm::Piece& run : asked.lanes[at(r)]) {
+    for (const comm::Piece& run : asked.lane(r)) {
       write_lane(paths, asked, r, sizes[at(r)], static_cast<std::byte*>(run.data));
     }
   });

@@ -19,7 +19,6 @@ AskedIds::AskedIds(const Routing& of, std::int64_t own_rank)
       addresses(at(of.num_listed)),
       fetch_places(of.fetches.size()),
       server_begins(at(of.ranks) + 2),
-      lanes(at(of.ranks)),
       features(of.features.size()) {
   present.begin(of.num_by_rule);
   bags.sections.resize(slots.size());
@@ -227,15 +226,16 @@ void IdPacker::describe_lanes(ThreadPool& pool, AskedIds& asked) const {
     pack_id_lanes(pool, paths_, asked);
     return;
   }
+  asked.lanes.clear();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    asked.lanes[at(r)].clear();
     const std::int64_t slots = routing_.num_slots(r);
     for (std::int64_t j = 0; j < slots && r != asked.rank; ++j) {
       SlotPieces pieces;
       const SlotAddress address{r, j};
       paths_.of(address, asked.rank).add_pieces(asked, address, asked.place(address), pieces);
-      asked.lanes[at(r)].insert(asked.lanes[at(r)].end(), pieces.all().begin(), pieces.all().end());
+      asked.lanes.add(pieces.all());
     }
+    asked.lanes.end_lane();
   }
 }
 

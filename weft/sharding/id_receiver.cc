@@ -19,16 +19,14 @@ namespace {
 /// Asks for what the sender of the block with this number has announced, if there is one.
 void prefetch_arrival(const ServedIds& served, std::int64_t block) {
   if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
-    __builtin_prefetch(&served.arrived[at(served.block_arrivals[at(block)])]);
+    prefetch(&served.arrived[at(served.block_arrivals[at(block)])]);
   }
 }
 
-/// Asks for what it has sent, and for the parts of its first samples.
+/// Asks for what it has sent.
 void prefetch_section(const ServedIds& served, std::int64_t block) {
   if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
-    const ArrivedSlot& one = served.arrived[at(served.block_arrivals[at(block)])];
-    __builtin_prefetch(one.section);
-    __builtin_prefetch(served.parts.data() + served.sample_begins[at(one.source)]);
+    __builtin_prefetch(served.arrived[at(served.block_arrivals[at(block)])].section);
   }
 }
 
@@ -82,6 +80,9 @@ void IdReceiver::find_parts(std::int64_t global_size, ServedIds& served) const {
     return;
   }
   served.parts_of = global_size;
+  served.part_size = global_size % routing_.parts == 0
+                         ? static_cast<std::uint32_t>(global_size / routing_.parts)
+                         : 0;
   grow(served.parts, served.num_parts);
   for (std::int64_t part = 0; part < routing_.parts; ++part) {
     const Range samples = part_samples(global_size, routing_.parts, part);
@@ -189,6 +190,7 @@ void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const 
   blocks.make();
   served.block_arrivals.assign(at(blocks.size()), -1);
   served.arrival_blocks.resize(served.arrived.size());
+  served.arrival_vectors.resize(served.arrived.size());
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const Range arrivals = served.arrivals_of(r);
     for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
@@ -203,12 +205,12 @@ void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const 
 }
 
 void IdReceiver::expect_lanes(std::span<const std::int64_t> lane_bytes, ServedIds& served) const {
-  served.pieces.resize(at(routing_.ranks));
-  for (std::size_t r = 0; r < served.pieces.size(); ++r) {
-    served.pieces[r].clear();
-    if (lane_bytes[r] > 0) {
-      served.pieces[r].push_back({nullptr, lane_bytes[r]});
+  served.lanes.clear();
+  for (const std::int64_t bytes : lane_bytes) {
+    if (bytes > 0) {
+      served.lanes.add({nullptr, bytes});
     }
+    served.lanes.end_lane();
   }
   receive_pieces(served);
 }
@@ -263,14 +265,11 @@ void IdReceiver::read_lane(std::int64_t global_size,
 
 /// Of a slot without ids all pieces are empty.
 void IdReceiver::describe_lanes(ServedIds& served) const {
-  served.pieces.resize(at(routing_.ranks));
+  served.lanes.clear();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    auto& pieces = served.pieces[at(r)];
-    pieces.clear();
-    if (r == paths_.rank()) {
-      continue;
-    }
-    pieces.resize(slot_piece_.back());
+    const std::span<comm::Piece> pieces =
+        served.lanes.add_empty(r == paths_.rank() ? 0 : slot_piece_.back());
+    served.lanes.end_lane();
     for (const ArrivedSlot& one : served.arrived_of(r)) {
       SlotPieces expected;
       path_of(one).add_expected(block_from(one), expected);
@@ -287,18 +286,14 @@ void IdReceiver::receive_pieces(ServedIds& served) const {
     return;
   }
   std::int64_t bytes = 0;
-  for (const auto& pieces : served.pieces) {
-    for (const comm::Piece& piece : pieces) {
-      bytes += (piece.bytes + 7) / 8 * 8;  // keeps every section aligned
-    }
+  for (const comm::Piece& piece : served.lanes.all()) {
+    bytes += (piece.bytes + 7) / 8 * 8;  // keeps every section aligned
   }
   grow(served.bytes, bytes);
   std::byte* next = served.bytes.data();
-  for (auto& pieces : served.pieces) {
-    for (comm::Piece& piece : pieces) {
-      piece.data = next;
-      next += (piece.bytes + 7) / 8 * 8;
-    }
+  for (comm::Piece& piece : served.lanes.all()) {
+    piece.data = next;
+    next += (piece.bytes + 7) / 8 * 8;
   }
 }
 
@@ -320,9 +315,14 @@ void IdReceiver::unpack(ThreadPool& pool,
     } else {
       const std::span<const comm::Piece> lane = arrived[at(one.source)].pieces;
       from.pieces = pieces_of(lane, at(one.slot));
-      path.check_pieces(from, pieces_of(served.pieces[at(one.source)], at(one.slot)));
+      path.check_pieces(from, pieces_of(served.lanes.of(one.source), at(one.slot)));
     }
-    path.unpack(served, from, task, blocks.at_place(b));
+    IncomingBlock& block = blocks.at_place(b);
+    path.unpack(served, from, task, block);
+    if (task == 0) {  // which has found the bags
+      served.arrival_vectors[at(served.block_arrivals[at(b)])] = {
+          static_cast<std::int32_t>(block.vectors), static_cast<std::int32_t>(block.gradients)};
+    }
   });
 }
 

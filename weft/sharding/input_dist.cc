@@ -223,11 +223,10 @@ void InputDist::write_counts(InputStep& step, std::span<const std::byte> control
   const bool packed = layout::packs_id_lanes(routing_.ranks);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const std::int64_t slots = routing_.num_slots(r);
-    const comm::Lane lane{.pieces = step.asked.lane(r)};
     const WireHeader header{.step = step.batch().step,
                             .global_size = step.batch().global_size,
                             .slots = slots,
-                            .lane_bytes = packed ? lane.bytes() : 0};
+                            .lane_bytes = packed ? step.asked.lane_sizes[at(r)].all : 0};
     std::memcpy(out, &header, sizeof(header));
     out += sizeof(header);
     for (std::int64_t j = 0; j < slots && !packed; ++j) {
@@ -297,10 +296,13 @@ void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
   packed ? receiver_.expect_lanes(step.recv_lane_bytes, step.served) : lay_out();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const bool self = r == comm_.rank();
-    const std::span<const comm::Piece> sent = step.asked.lane(r);
-    const std::span<const comm::Piece> expected = step.served.pieces[at(r)];
-    step.send[at(r)] = {.pieces = sent, .silent = self || sent.empty()};
-    step.recv[at(r)] = {.pieces = expected, .silent = self || expected.empty()};
+    const auto lane = [&](std::span<const comm::Piece> pieces) {
+      return comm::Lane{.pieces = pieces,
+                        .silent = self || pieces.empty(),
+                        .known_bytes = packed && !pieces.empty() ? pieces.front().bytes : -1};
+    };
+    step.send[at(r)] = lane(step.asked.lane(r));
+    step.recv[at(r)] = lane(step.served.lanes.of(r));
   }
   comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
     if (packed) {

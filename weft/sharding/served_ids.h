@@ -73,6 +73,12 @@ struct ArrivedSlot {
   const std::byte* section = nullptr;  ///< in a packed lane (id_lanes.h), while that is here
 };
 
+/// How many vectors the block of an ArrivedSlot has, and gradients.
+struct ArrivedVectors {
+  std::int32_t vectors = 0;
+  std::int32_t gradients = 0;
+};
+
 /// A block that this rank serves, found.
 struct ServedBlock {
   SlotAddress address;
@@ -119,22 +125,35 @@ struct ServedIds {
     return samples.data() + block.lookup.offsets_begin;
   }
 
+  /// The part of a sample of the global batch.
+  [[nodiscard]] std::int32_t part_of(std::int64_t sample) const {
+    if (part_size == 0) {
+      return parts[at(sample)];
+    }
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(sample) / part_size);
+  }
+
   /// Where the parts of the runs of rows from `source` begin in `parts`.
   [[nodiscard]] std::int64_t run_parts_begin(const RunParts& runs, std::int64_t source) const {
     return global_size + runs.begin(source);
   }
 
-  bool keeps_samples = false;                    ///< set once
-  std::int64_t global_size = -1;                 ///< samples of the global batch
-  std::int64_t parts_of = -1;                    ///< the global size that `parts` begins with
-  std::vector<std::int64_t> sample_begins;       ///< [W + 1] of each rank's samples, of that size
-  std::vector<std::vector<comm::Piece>> pieces;  ///< [W]; of a packed lane (id_lanes.h) one
-  std::vector<ArrivedSlot> arrived;              ///< of other ranks, by source, then slot
-  std::vector<std::int64_t> arrived_begins;      ///< [W + 1] in these
-  std::vector<std::int32_t> block_arrivals;      ///< by place of a block in these; -1: an own one
-  std::vector<std::int32_t> arrival_blocks;      ///< [arrived] the place of each one's block
-  std::vector<std::byte> bytes;                  ///< where they are received, unless lent
-  TaskList tasks;                                ///< of blocks
+  bool keeps_samples = false;     ///< set once
+  std::int64_t global_size = -1;  ///< samples of the global batch
+  std::int64_t parts_of = -1;     ///< the global size that `parts` begins with
+  /// Samples of a part, where all have as many; else 0. Of thousands of ranks no cache keeps
+  /// `parts` from step to step, and a division is faster than memory.
+  std::uint32_t part_size = 0;
+  std::vector<std::int64_t> sample_begins;   ///< [W + 1] of each rank's samples, of that size
+  IdLanes lanes;                             ///< from each rank; of a packed lane one, or none
+  std::vector<ArrivedSlot> arrived;          ///< of other ranks, by source, then slot
+  std::vector<std::int64_t> arrived_begins;  ///< [W + 1] in these
+  std::vector<std::int32_t> block_arrivals;  ///< by place of a block in these; -1: an own one
+  std::vector<std::int32_t> arrival_blocks;  ///< [arrived] the place of each one's block
+  /// [arrived] Once they are unpacked: the blocks lie in another order.
+  std::vector<ArrivedVectors> arrival_vectors;
+  std::vector<std::byte> bytes;  ///< where they are received, unless lent
+  TaskList tasks;                ///< of blocks
   std::vector<std::int64_t> ids;
   /// Where bags begin in `ids`. Blocks lie behind each other: the last offset of one is the first
   /// of the next, and is written with the block that it ends.

@@ -36,11 +36,13 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
   step.peer_cuts.resize(input.served.arrived.size() * at(routing_.micro_batches.count()));
   const std::int64_t all = std::ssize(input.served.arrived);
   layout::ServedFloats<std::int64_t> next;
-  const auto place = [&](const IncomingBlock& block, bool moves, std::int64_t dim) {
+  const bool is_cut = routing_.micro_batches.count() > 1;
+  const auto place = [&](std::int64_t vectors, std::int64_t gradients, bool moves,
+                         std::int64_t dim) {
     if (moves) {
-      next.add(block.vectors, block.gradients, dim);
+      next.add(vectors, gradients, dim);
     }
-    if (routing_.micro_batches.count() > 1) {
+    if (is_cut) {
       next.join();
     }
   };
@@ -50,19 +52,22 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
     for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
       if (i + kTurnsAhead < all) {
         const std::int64_t ahead = input.served.arrival_blocks[at(i + kTurnsAhead)];
-        input.incoming.blocks.prefetch(ahead);
         __builtin_prefetch(&step.served_places[at(ahead)], 1);
+        if (is_cut) {
+          input.incoming.blocks.prefetch(ahead);
+        }
       }
-      const ServedBlock one = input.arrived_block(i);
-      const PeerFlow& moves = flow_of(one.address);
-      step.peer_places[at(i)] = step.served_places[at(one.place)] = next;
-      place(one.block, moves.block.moves_vectors(), moves.dim);
-      cut_peer(input, one, i, step);
+      const PeerFlow& moves = flow_of({rank_, input.served.arrived[at(i)].slot});
+      step.peer_places[at(i)] = step.served_places[at(input.served.arrival_blocks[at(i)])] = next;
+      const ArrivedVectors& has = input.served.arrival_vectors[at(i)];
+      place(has.vectors, has.gradients, moves.block.moves_vectors(), moves.dim);
+      cut_peer(input, i, step);
     }
     if (r == rank_) {
       for_served(input, r, [&](const ServedBlock& one) {
         step.served_places[at(one.place)] = next;
-        place(one.block, vector_travels(one.address, r), routing_.kind(one.address).dim());
+        place(one.block.vectors, one.block.gradients, vector_travels(one.address, r),
+              routing_.kind(one.address).dim());
       });
     }
     step.served_run[at(r)].end = next.vectors;
@@ -71,15 +76,14 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
 }
 
 /// What the micro-batches have of a block that another rank asks.
-void VectorLayout::cut_peer(const InputStep& input,
-                            const ServedBlock& of,
-                            std::int64_t arrival,
-                            OutputStep& step) const {
+void VectorLayout::cut_peer(const InputStep& input, std::int64_t arrival, OutputStep& step) const {
   const std::int64_t cuts = routing_.micro_batches.count();
   if (cuts == 1) {
-    step.peer_cuts[at(arrival)] = peer_cut_of({0, of.block.vectors}, {0, of.block.gradients});
+    const ArrivedVectors& all = input.served.arrival_vectors[at(arrival)];
+    step.peer_cuts[at(arrival)] = {.vectors_end = all.vectors, .gradients_end = all.gradients};
     return;
   }
+  const ServedBlock of = input.arrived_block(arrival);
   const SlotPath& path = paths_.of(of.address, of.source);
   for (std::int64_t cut = 0; cut < cuts; ++cut) {
     const BlockCut some = path.served_cut(input, of, cut);

@@ -145,10 +145,7 @@ class VectorLayout {
                  std::int64_t place,
                  std::int64_t number,
                  OutputStep& step) const;
-  void cut_peer(const InputStep& input,
-                const ServedBlock& of,
-                std::int64_t arrival,
-                OutputStep& step) const;
+  void cut_peer(const InputStep& input, std::int64_t arrival, OutputStep& step) const;
   [[nodiscard]] const PeerCut& peer_cut(const OutputStep& step,
                                         std::int64_t arrival,
                                         std::int64_t cut) const;

@@ -67,6 +67,43 @@ class SlotPieces {
   std::size_t size_ = 0;
 };
 
+/// The pieces of the lanes of ids to all ranks, or from all, as one list.
+class IdLanes {
+ public:
+  /// Begins with the lane of rank 0.
+  void clear() {
+    pieces_.clear();
+    begins_.assign(1, 0);
+  }
+
+  /// Appends to the lane in hand.
+  void add(std::span<const comm::Piece> pieces) {
+    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+  }
+
+  void add(const comm::Piece& piece) { pieces_.push_back(piece); }
+
+  /// Appends `count` empty pieces, which hold until the next add().
+  std::span<comm::Piece> add_empty(std::size_t count) {
+    pieces_.resize(pieces_.size() + count);
+    return std::span(pieces_).last(count);
+  }
+
+  /// Ends the lane in hand.
+  void end_lane() { begins_.push_back(pieces_.size()); }
+
+  [[nodiscard]] std::span<const comm::Piece> of(std::int64_t rank) const {
+    return std::span(pieces_).subspan(begins_[at(rank)], begins_[at(rank) + 1] - begins_[at(rank)]);
+  }
+
+  /// Of all lanes, by rank.
+  [[nodiscard]] std::span<comm::Piece> all() { return pieces_; }
+
+ private:
+  std::vector<comm::Piece> pieces_;
+  std::vector<std::size_t> begins_;  // [W + 1] in these
+};
+
 /// Numbers as they have come, which may begin at any address. They are read as what they are, so
 /// that writes of other types beside them need no new read.
 template <typename T>

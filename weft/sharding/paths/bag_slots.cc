@@ -137,7 +137,6 @@ void BagSlots::unpack_listed(ServedIds& served,
                              const ArrivedBlock& from,
                              IncomingBlock& block) const {
   const Range samples = served.samples_from(from.source);
-  const std::int32_t* const part = served.parts.data() + samples.begin;
   std::int32_t* const parts = served.parts.data() + block.parts_begin;
   std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;
   std::int64_t last = -1;
@@ -150,7 +149,7 @@ void BagSlots::unpack_listed(ServedIds& served,
     }
     bags += bag > last ? 1 : 0;
     last = bag;
-    parts[bags - 1] = part[bag];
+    parts[bags - 1] = served.part_of(samples.begin + bag);
     offsets[bags] = block.ids_begin + i + 1;
   }
   offsets[block.num_ids] = block.ids_begin + block.num_ids;
