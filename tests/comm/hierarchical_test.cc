@@ -275,12 +275,19 @@ RC_GTEST_PROP(HierarchicalForm, DeliversWhatTheFlatOneDoes, ()) {
 
 using Step = std::function<void(Communicator& comm)>;
 
-void exchange_blocks(Communicator& comm) {
+void exchange_lanes(Communicator& comm) {
   Context ctx;
   std::vector<std::int64_t> send(static_cast<std::size_t>(comm.size()) * 50);
   std::vector<std::int64_t> recv(send.size());
   const std::vector<std::int64_t> each(static_cast<std::size_t>(comm.size()), 400);
   comm.all_to_all_v(ctx, {send.data(), each, recv.data(), each});
+}
+
+void exchange_blocks(Communicator& comm) {
+  Context ctx;
+  std::vector<std::int64_t> send(static_cast<std::size_t>(comm.size()) * 50);
+  std::vector<std::int64_t> recv(send.size());
+  comm.all_to_all(ctx, send.data(), recv.data(), 400);
 }
 
 void reduce_parts(Communicator& comm, Crossing crossing) {
@@ -299,9 +306,15 @@ TEST(HierarchicalErrors, ARankLostInAnyStageEndsAllWithTheCause) {
     return [&step](Communicator& comm) { return [&step, &comm] { step(comm); }; };
   };
   for (int after = 0; after < 6; ++after) {
-    for (const int lost : {0, 1, 4}) {  // a relay, and ranks that are none
-      for (const Step& step : after < 4 ? std::vector<Step>{exchange_blocks, reduce, relayed}
-                                        : std::vector<Step>{relayed}) {
+    for (const int lost : {0, 1, 4}) {      // a relay, and ranks that are none
+      std::vector<Step> steps = {relayed};  // of six exchanges
+      if (after < 4) {
+        steps.insert(steps.end(), {exchange_lanes, reduce});
+      }
+      if (after < 3) {
+        steps.emplace_back(exchange_blocks);
+      }
+      for (const Step& step : steps) {
         for (const std::string& error : errors_when_lost(hosts, lost, after, of(step))) {
           EXPECT_EQ(error, "the disk is gone") << "rank " << lost << " before exchange " << after;
         }
@@ -335,6 +348,24 @@ std::string error_of_sizes(std::int64_t more, std::int64_t less) {
 TEST(HierarchicalErrors, WrongSizesAreFound) {
   EXPECT_NE(error_of_sizes(8, 0).find("expects"), std::string::npos);
   EXPECT_NE(error_of_sizes(8, 8).find("though the sums agree"), std::string::npos);
+}
+
+TEST(HierarchicalErrors, BlocksOfAnotherSizeAreFound) {
+  for (const int other : {0, 1, 3}) {
+    try {
+      run_on({0, 0, 1, 1}, [&](Communicator& comm) {
+        Context ctx;
+        const std::int64_t bytes = comm.rank() == other ? 24 : 16;
+        std::vector<std::byte> send(96);
+        std::vector<std::byte> recv(96);
+        comm.all_to_all(ctx, send.data(), recv.data(), bytes);
+      });
+      FAIL() << "blocks of rank " << other << " have another size";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kComm) << error.what();
+      EXPECT_NE(std::string(error.what()).find("out of step"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(HierarchicalErrors, AnotherCollectiveIsFound) {

@@ -237,7 +237,7 @@ void raised_files(Communicator& world) {
   }
 }
 
-void exchange_blocks(Communicator& comm) {
+void exchange_lanes(Communicator& comm) {
   Context ctx;
   const std::int64_t bytes = comm.size() > 8 ? 1000 : kLarge;
   std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * bytes));
@@ -332,7 +332,7 @@ constexpr double kPatience = 2.0;  // of scenarios in which a rank is late or st
 std::optional<Many> parse_many(const std::string& scenario) {
   static const std::map<std::string, Body> steps = {
       {"merge", merge_blocks},     {"broadcast", send_from_first}, {"barrier", meet},
-      {"gather", gather_from_all}, {"relays", exchange_blocks},    {"reduce", reduce_parts}};
+      {"gather", gather_from_all}, {"relays", exchange_lanes},     {"reduce", reduce_parts}};
   std::array<char, 16> kind{};
   std::array<char, 16> step{};
   int rank = 0;
@@ -373,7 +373,7 @@ Body stage_scenario(const std::string& scenario) {
     return [=](Communicator& world) { fail_among_many(world, *many); };
   }
 
-  const Body step = scenario.starts_with("relays") ? exchange_blocks : reduce_parts;
+  const Body step = scenario.starts_with("relays") ? exchange_lanes : reduce_parts;
   if (scenario.ends_with("midway")) {
     return [=](Communicator& world) { kill_midway(world, step); };
   }

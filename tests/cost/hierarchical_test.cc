@@ -2,7 +2,9 @@
 #include "weft/cost/hierarchical.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,20 @@ TEST(HierarchicalTraffic, AllToAllOfBlocks) {
                        Context ctx;
                        group.all_to_all(ctx, out.data(), in.data(), kBlock);
                      });
+  }
+}
+
+/// Blocks wait for no stage in which sizes are told.
+TEST(HierarchicalTime, BlocksTakeAStageLessThanLanes) {
+  for (const Cluster& cluster : clusters()) {
+    const topology::Group group = all_ranks(cluster);
+    const std::vector<double> ones(group.size(), 1.0);
+    const std::vector<double> bytes(group.size(), 24.0);
+    const Staged lanes = relayed(cluster, group, ones, bytes);
+    const std::array<Exchange, 3> blocks = relayed_blocks(cluster, group, 24.0);
+    EXPECT_DOUBLE_EQ(exchange_s(cluster, blocks),
+                     exchange_s(cluster, std::span(lanes.stages).subspan(1)));
+    EXPECT_LT(exchange_s(cluster, blocks), exchange_s(cluster, lanes));
   }
 }
 

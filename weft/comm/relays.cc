@@ -57,16 +57,16 @@ Piece Relays::Message::run(std::int64_t first, std::int64_t count) const {
 
 void LaneList::clear() {
   pieces_.clear();
-  ends_.clear();
+  begun_.clear();
 }
 
 std::span<const Lane> LaneList::lanes() {
   lanes_.clear();
-  for (std::size_t i = 0; i < ends_.size(); ++i) {
-    const std::size_t end = i + 1 < ends_.size() ? ends_[i + 1].pieces : pieces_.size();
-    lanes_.push_back({.pieces = pieces_.between(ends_[i].pieces, end),
-                      .silent = ends_[i].silent,
-                      .known_bytes = ends_[i].bytes});
+  for (std::size_t i = 0; i < begun_.size(); ++i) {
+    const std::size_t end = i + 1 < begun_.size() ? begun_[i + 1].pieces : pieces_.size();
+    lanes_.push_back({.pieces = pieces_.between(begun_[i].pieces, end),
+                      .silent = begun_[i].silent,
+                      .known_bytes = begun_[i].bytes});
   }
   return lanes_;
 }

@@ -9,6 +9,8 @@
 ///                          all pairs of ranks in the order (sender, receiver)
 ///   scatter  in the host   from each relay what has come for this rank
 ///
+/// Blocks of one size (exchange_blocks()) need no sizes, and are not packed.
+///
 /// Lanes are forwarded as bytes, so that what arrives is what the flat exchange brings. Where a
 /// rank sends the same to all (Payload::kSame) it crosses once per pair of hosts. Lanes to one host
 /// that lie behind each other leave from their own memory; others are packed. A lane whose pieces
@@ -42,15 +44,15 @@ class LaneList {
   void clear();
 
   /// Begins the next lane, which is silent until it gets a piece or is opened.
-  void next() { ends_.push_back({.pieces = pieces_.size()}); }
+  void next() { begun_.push_back({.pieces = pieces_.size()}); }
 
   /// Makes the lane in hand one that is not silent, though it may get no piece.
-  void open() { ends_.back().silent = false; }
+  void open() { begun_.back().silent = false; }
 
   void add(const Piece& piece) {
     open();
     pieces_.add(piece);
-    ends_.back().bytes += piece.bytes;
+    begun_.back().bytes += piece.bytes;
   }
 
   /// As add(), but leaves out a piece without a byte. Both ends of a lane must do so.
@@ -65,14 +67,14 @@ class LaneList {
 
  private:
   /// What is known of a lane.
-  struct End {
+  struct Begun {
     std::size_t pieces = 0;  // those before it
     std::int64_t bytes = 0;
     bool silent = true;
   };
 
   PieceList pieces_;
-  std::vector<End> ends_;
+  std::vector<Begun> begun_;
   std::vector<Lane> lanes_;
 };
 
@@ -86,7 +88,7 @@ struct Blocks {
 class Relays {
  public:
   /// `host` are the ranks of this rank's host among those of `all`, ascending, as the layout has
-  /// them. Both are used by exchange() alone, and outlive this.
+  /// them. Both are used by the exchanges of this alone, and outlive it.
   Relays(Communicator& all, Communicator& host, HostLayout layout);
 
   /// Collective. As Group::exchange of a group that does not lend.

@@ -337,12 +337,12 @@ Staged relayed(const Cluster& cluster,
   return staged;
 }
 
-Staged relayed_blocks(const Cluster& cluster, const Group& group, double bytes) {
+std::array<Exchange, 3> relayed_blocks(const Cluster& cluster, const Group& group, double bytes) {
   const std::vector<double> ones(group.size(), 1.0);
-  Staged staged =
-      relayed(cluster, group, ones, std::vector<double>(group.size(), bytes), EmptyLanes::kSent);
-  staged.stages[0] = no_exchange(cluster);
-  return staged;
+  auto [sizes, gather, cross, scatter] =
+      relayed(cluster, group, ones, std::vector<double>(group.size(), bytes), EmptyLanes::kSent)
+          .stages;
+  return {std::move(gather), std::move(cross), std::move(scatter)};
 }
 
 Staged relayed_all_gather(const Cluster& cluster,

@@ -36,8 +36,10 @@ Staged relayed(const topology::Cluster& cluster,
                std::span<const double> to,
                EmptyLanes empty = EmptyLanes::kSent);
 
-/// The all_to_all of blocks of `bytes`, whose sizes nobody has to tell: its first stage is empty.
-Staged relayed_blocks(const topology::Cluster& cluster, const topology::Group& group, double bytes);
+/// The all_to_all of blocks of `bytes`, whose sizes nobody has to tell: gather, cross, scatter.
+std::array<Exchange, 3> relayed_blocks(const topology::Cluster& cluster,
+                                       const topology::Group& group,
+                                       double bytes);
 
 /// The group's i-th rank contributes bytes[i], which cross once for each pair of hosts.
 Staged relayed_all_gather(const topology::Cluster& cluster,

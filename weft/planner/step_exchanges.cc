@@ -149,9 +149,8 @@ void add_counts(const StepShape& shape,
     add_exchange(shape, cost, StepPart::kExchangeCounts, form, bytes);
     return;
   }
-  const cost::Staged staged =
-      cost::relayed_blocks(shape.cluster, topology::all_ranks(shape.cluster), bytes.to.front());
-  for (const Exchange& stage : staged.stages) {
+  for (const Exchange& stage :
+       cost::relayed_blocks(shape.cluster, topology::all_ranks(shape.cluster), bytes.to.front())) {
     add_stage(shape, cost, StepPart::kExchangeCounts, stage);
   }
 }
