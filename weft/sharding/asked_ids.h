@@ -308,7 +308,7 @@ struct AskedIds {
   std::vector<Range> fetch_places;          ///< [fetches] of a rule
   std::vector<std::int64_t> server_begins;  ///< [W + 2] in `server_slots`
   std::vector<ServerSlot> server_slots;     ///< those of each server that get ids
-  IdLanes lanes;                            ///< to each rank; of a packed lane one, or none
+  IdLanes lanes;                            ///< to each rank; a packed lane has one piece or none
   std::vector<std::byte> lane_bytes;        ///< of packed lanes (id_lanes.h)
   std::vector<LaneBytes> lane_sizes;        ///< [W]
   std::vector<FeatureTasks> features;       ///< [F]

@@ -14,6 +14,7 @@
 #include "weft/base/parts.h"
 #include "weft/jagged/keyed_jagged_tensor.h"
 #include "weft/kernels/rows.h"
+#include "weft/sharding/turns_ahead.h"
 
 namespace weft::sharding {
 
@@ -92,11 +93,7 @@ class IncomingBlocks {
   }
 
   /// Asks for the memory of the block at a place.
-  void prefetch(std::int64_t place) const {
-    const auto* const block = reinterpret_cast<const std::byte*>(&blocks_[at(place)]);
-    __builtin_prefetch(block);
-    __builtin_prefetch(block + sizeof(IncomingBlock) - 1);
-  }
+  void prefetch(std::int64_t place) const { sharding::prefetch(&blocks_[at(place)]); }
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(blocks_); }
 

@@ -144,9 +144,9 @@ struct ServedIds {
   /// Samples of a part, where all have as many; else 0. Of thousands of ranks no cache keeps
   /// `parts` from step to step, and a division is faster than memory.
   std::uint32_t part_size = 0;
-  std::vector<std::int64_t> sample_begins;   ///< [W + 1] of each rank's samples, of that size
-  IdLanes lanes;                             ///< from each rank; of a packed lane one, or none
-  std::vector<ArrivedSlot> arrived;          ///< of other ranks, by source, then slot
+  std::vector<std::int64_t> sample_begins;  ///< [W + 1] of each rank's samples, of that size
+  IdLanes lanes;                            ///< from each rank; a packed lane has one piece or none
+  std::vector<ArrivedSlot> arrived;         ///< of other ranks, by source, then slot
   std::vector<std::int64_t> arrived_begins;  ///< [W + 1] in these
   std::vector<std::int32_t> block_arrivals;  ///< by place of a block in these; -1: an own one
   std::vector<std::int32_t> arrival_blocks;  ///< [arrived] the place of each one's block

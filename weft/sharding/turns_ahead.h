@@ -10,12 +10,12 @@ namespace weft::sharding {
 /// they touch by slot, or the other way round: no cache has it, and no processor guesses it.
 inline constexpr std::int64_t kTurnsAhead = 8;
 
-/// Asks for `count` objects, at most a cache line together, which may lie across two lines.
+/// Asks for the first and the last byte of an object, which may lie across two cache lines.
 template <typename T>
-void prefetch(const T* objects, std::int64_t count = 1) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(objects);
+void prefetch(const T* object) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(object);
   __builtin_prefetch(bytes);
-  __builtin_prefetch(bytes + static_cast<std::int64_t>(sizeof(T)) * count - 1);
+  __builtin_prefetch(bytes + sizeof(T) - 1);
 }
 
 }  // namespace weft::sharding

@@ -67,7 +67,8 @@ class SlotPieces {
   std::size_t size_ = 0;
 };
 
-/// The pieces of the lanes of ids to all ranks, or from all, as one list.
+/// The pieces of the lanes of ids to all ranks, or from all, as one list. REQUIRES of a reader: all
+/// lanes have been ended since clear().
 class IdLanes {
  public:
   /// Begins with the lane of rank 0.
@@ -83,7 +84,7 @@ class IdLanes {
 
   void add(const comm::Piece& piece) { pieces_.push_back(piece); }
 
-  /// Appends `count` empty pieces, which hold until the next add().
+  /// Appends `count` empty pieces. What is returned holds until a piece is appended again.
   std::span<comm::Piece> add_empty(std::size_t count) {
     pieces_.resize(pieces_.size() + count);
     return std::span(pieces_).last(count);
