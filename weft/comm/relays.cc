@@ -426,7 +426,7 @@ void Relays::gather_blocks(const Context& ctx, const Stamp& stamp, const Blocks&
   host_.copy_directly(ctx, stage_stamp(stamp), send_.lanes(), recv_.lanes());
 }
 
-/// What has come for a rank from a host is every g-th block of the message.
+/// Passes on what has come: of each message every g-th block is for one rank of this host.
 void Relays::scatter_blocks(const Context& ctx, const Stamp& stamp, const Blocks& blocks) {
   const std::int64_t here = std::ssize(relayed_);
   send_.clear();

@@ -55,7 +55,7 @@ class LaneList {
     begun_.back().bytes += piece.bytes;
   }
 
-  /// As add(), but leaves out a piece without a byte. Both ends of a lane must do so.
+  /// Appends a piece unless it has no byte. REQUIRES: the other end of the lane does so too.
   void add_unless_empty(const Piece& piece) {
     if (piece.bytes > 0) {
       add(piece);
@@ -66,7 +66,7 @@ class LaneList {
   std::span<const Lane> lanes();
 
  private:
-  /// What is known of a lane.
+  /// Begun describes a lane that has been begun.
   struct Begun {
     std::size_t pieces = 0;  // those before it
     std::int64_t bytes = 0;

@@ -97,7 +97,7 @@ class IdLanes {
     return std::span(pieces_).subspan(begins_[at(rank)], begins_[at(rank) + 1] - begins_[at(rank)]);
   }
 
-  /// Of all lanes, by rank.
+  /// Returns the pieces of all lanes, by rank.
   [[nodiscard]] std::span<comm::Piece> all() { return pieces_; }
 
  private:
