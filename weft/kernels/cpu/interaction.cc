@@ -1,6 +1,6 @@
 // Dot interaction, one sample at a time, in the first-level cache (27 x 128 floats are 14 kB), into
-// which the next sample's vectors are asked for meanwhile. A sample's vectors are read once, where
-// they lie:
+// which the next sample's vectors are asked for meanwhile, and the lines of its gradients. A
+// sample's vectors are read once, where they lie:
 //
 //   forward   turn vectors into columns, 16 fields side by side, behind F and D zeros; for some i,
 //             for 16 or 32 j: acc_i += column_d[i] * column_d[j..], d in order, so that no sum runs
@@ -284,7 +284,7 @@ struct InRows {
 
 // What backward() makes of a sample, and where.
 struct BackwardSample {
-  std::int64_t s, height;
+  std::int64_t s, next, height;
   const float* square;
   std::span<const Matrix<float>> dfields;
   std::int64_t accumulate;
@@ -339,6 +339,13 @@ void backward_block(const BackwardSample& sample,
       }
     }
   }
+  if constexpr (kAcross == 2) {  // a gradient of one line comes in time without
+    for (std::int64_t r = 0; r < in_block(count); ++r) {
+      float* const next = sample.dfields[static_cast<std::size_t>(begin + r)].row(sample.next) + d;
+      __builtin_prefetch(next, 1);
+      __builtin_prefetch(next + kLanes, 1);
+    }
+  }
   if (begin + kRows <= count && cols == kAcross * kLanes) {
     HWY_UNROLL(16)
     for (int r = 0; r < kRows; ++r) {
@@ -381,10 +388,12 @@ void backward_sample(const BackwardSample& sample, const Vectors& vectors) {
   for (std::int64_t i = 0; i < count;) {
     if constexpr (kWide) {
       const std::int64_t left = count - i;
-      (left > 8   ? backward_rows<12, Vectors>
-       : left > 4 ? backward_rows<8, Vectors>
-                  : backward_rows<4, Vectors>)(sample, vectors, i);
-      i += left > 8 ? 12 : left > 4 ? 8 : 4;
+      // Of 13 to 16 fields two blocks of 8: a block of 4 has too few sums to hide their latency.
+      const int rows = left > 16 || (left > 8 && left <= 12) ? 12 : left > 4 ? 8 : 4;
+      (rows == 12  ? backward_rows<12, Vectors>
+       : rows == 8 ? backward_rows<8, Vectors>
+                   : backward_rows<4, Vectors>)(sample, vectors, i);
+      i += rows;
     } else {
       backward_rows<kTogether>(sample, vectors, i);
       i += kTogether;
@@ -409,9 +418,10 @@ void backward(const Fields& fields,
   }
   for (std::int64_t s = 0; s < dout.rows; ++s) {
     fill_square(dout.row(s), count, height, square);
-    const BackwardSample sample{s, height, square, dfields, accumulate};
+    const std::int64_t next = std::min(s + 1, dout.rows - 1);
+    const BackwardSample sample{s, next, height, square, dfields, accumulate};
     if (width == dim) {
-      backward_sample(sample, InFields{fields, s, std::min(s + 1, dout.rows - 1)});
+      backward_sample(sample, InFields{fields, s, next});
     } else {
       for (std::int64_t j = 0; j < count; ++j) {
         std::copy_n(fields[static_cast<std::size_t>(j)].row(s), dim, rows + j * width);
