@@ -220,7 +220,8 @@ void DensePass::view_slice(std::size_t index,
   slice.input.sequences.assign(features, {});
   slice.gradients.pooled.assign(features, {});
   slice.gradients.sequences.assign(features, {});
-  slice.checked.clear();
+  const Matrix<float> pooled_gradients = gradients.pooled.slice_rows(rows.begin, rows.end);
+  slice.checked.assign(1, {.values = pooled_gradients});  // features lie side by side
   for (std::size_t f = 0; f < features; ++f) {
     const sharding::FeatureRoute& route = routing_.features[f];
     if (route.pooling == spec::Pooling::kNone) {
@@ -235,9 +236,7 @@ void DensePass::view_slice(std::size_t index,
     const std::int64_t end = route.pooled_column + route.dim;
     slice.input.pooled[f] =
         vectors.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
-    slice.gradients.pooled[f] =
-        gradients.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
-    slice.checked.push_back({.values = slice.gradients.pooled[f]});
+    slice.gradients.pooled[f] = pooled_gradients.slice_cols(route.pooled_column, end);
   }
 }
 
