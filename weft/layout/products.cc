@@ -159,9 +159,10 @@ ProductScratch scratch_of_tile(const Packing& packing,
 
 std::vector<GradientTile> gradient_tiles(const LayerShape& layer) {
   constexpr std::int64_t kTileRows = 256;
-  constexpr std::int64_t kTileCols = 512;
+  // A layer of few outputs would be one tile of one thread.
+  const std::int64_t most_cols = layer.out < kTileRows ? 256 : 512;
   std::vector<GradientTile> tiles;
-  for (const Range& cols : cut(layer.in, kTileCols, kPanel)) {
+  for (const Range& cols : cut(layer.in, most_cols, kPanel)) {
     for (const Range& rows : cut(layer.out, kTileRows, 16)) {
       tiles.push_back({rows, cols});
     }
