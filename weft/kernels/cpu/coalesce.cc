@@ -174,9 +174,14 @@ RowRuns sort(const CoalesceJob& job, std::int64_t n, KeyBits bits) {
   const RunArrays runs = job.buffers->resize(n, weighted ? n : 0);
   const std::span<const Item> sorted(items, at(n));
   if (!noted) {
-    const GradientBlock& block = blocks.front();
+    const GradientBlock block = blocks.front();  // a copy, which no write to the runs can change
+    if (block.places == nullptr) {
+      return cut_runs(runs, sorted, bits.part, [block](const Item& item) {
+        return block.grads + item.place() * block.grad_stride;
+      });
+    }
     return cut_runs(runs, sorted, bits.part,
-                    [&](const Item& item) { return block.vector(item.place()); });
+                    [block](const Item& item) { return block.vector(item.place()); });
   }
   for (std::int64_t i = 0; weighted && i < n; ++i) {
     runs.weights[i] = scratch.weights[items[i].place()];

@@ -138,6 +138,10 @@ inline const float* sum_segments(const RowRuns& runs,
   const auto slot = [&](int depth) {
     return depth == 0 ? out : scratch.slots + (depth - 1) * scratch.padded;
   };
+  if (segments.size() == 2) {  // whatever their parts
+    const float* const left = sum_segment(runs, segments.begin, cols, slot(0));
+    return add_vectors(left, sum_segment(runs, segments.begin + 1, cols, slot(1)), cols, slot(0));
+  }
   const auto part_of = [&](std::int64_t i) { return runs.segment_parts[segments.begin + i]; };
   const auto put = [&](std::int64_t i, int depth) {
     held[static_cast<std::size_t>(depth)] =
