@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -223,6 +224,21 @@ void expect_lane_refused(const std::string& message,
     EXPECT_NE(what.find(message), std::string::npos) << what;
     EXPECT_NE(what.find("rank 21"), std::string::npos) << what;
     EXPECT_NE(message, "") << what;
+  }
+}
+
+/// A lane is refused by its length, so no count that fits its number may wrap it.
+TEST(IdLanes, SectionsOfTheMostIdsHaveTheirLength) {
+  const Ranks ranks(id_ranks::make_config(0), 2, 1, 16);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  for (const Path path : {Path::kWholeBags, Path::kSplitBags, Path::kUniqueRows}) {
+    SlotKind slot;
+    slot.path = path;
+    slot.id_bytes = 8;
+    const SlotCounts counts{.batch = 8, .length_bytes = 4, .ids = kMost};
+    const std::int64_t bytes = ranks.paths[0]->between_ranks(slot).section_bytes(slot, counts, 1);
+    EXPECT_GT(bytes, 8 * kMost);
+    EXPECT_LT(bytes, 8 * kMost + 1000);  // lengths come on top
   }
 }
 

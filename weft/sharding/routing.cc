@@ -168,7 +168,7 @@ void Routing::Maker::add_fetched() {
     slot.feature = -1;
     slot.table = fetch.table;
     slot.sequence = true;
-    slot.fetch = number;
+    slot.fetch = static_cast<std::int32_t>(number);
     slot.path = Path::kUniqueRows;
     slot.packed = config_.codecs.ids == spec::IdCodec::kPacked;
     slot.cols = {0, fetch.dim};
@@ -224,7 +224,7 @@ void Routing::Maker::list_shards(const spec::TablePlan& plan, const SlotKind& sl
     if (cuts.rows.size() == 1) {
       SlotKind kind = slot;
       kind.cols = shard.cols;
-      kind.col_cut = col_cut;
+      kind.col_cut = static_cast<std::int32_t>(col_cut);
       kind.first_number = cuts.first_number + col_cut;
       add_kind(kind);
     }
@@ -236,7 +236,7 @@ void Routing::Maker::list_shards(const spec::TablePlan& plan, const SlotKind& sl
   cuts.tail_cuts = std::ssize(cuts.rows);
   cuts.col_cuts = static_cast<std::int64_t>(shards / cuts.rows.size());
   for (std::size_t k = at(cuts.first_kind); k < routing_.kinds.size(); ++k) {
-    routing_.kinds[k].number_step = cuts.col_cuts;
+    routing_.kinds[k].number_step = static_cast<std::int32_t>(cuts.col_cuts);
   }
 }
 

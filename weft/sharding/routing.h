@@ -45,25 +45,27 @@ inline constexpr std::int64_t kHotShard = -1;
 using layout::Path;  // weft/sharding/paths has a file for each
 
 /// What the slots of one feature, or of one fetched table, say alike that have the same columns.
-struct SlotKind {
+struct alignas(64) SlotKind {
   std::int64_t feature = 0;  ///< -1 of a fetched table
   std::int64_t table = 0;
   Range cols;
-  std::int64_t col_cut = 0;   ///< which of its feature's or table's cuts of columns it is of
-  bool sequence = false;      ///< one vector per id instead of one per non-empty bag
-  bool weighted = false;      ///< per-id weights travel with the ids
-  bool packed = false;        ///< of a fetched table: its rows travel packed (wire_ids.h)
   std::int64_t id_bytes = 4;  ///< of an id on the wire (wire_ids.h), equal for a table's slots
-  std::int64_t fetch = -1;    ///< of a fetched table: index in Routing::fetches
   /// Routing::number() of the slot of row cut 0, and how much it grows from cut to cut.
   std::int64_t first_number = 0;
-  std::int64_t number_step = 1;
-  bool is_numbered_by_rule = false;
+  std::int32_t number_step = 1;
+  std::int32_t col_cut = 0;      ///< which of its feature's or table's cuts of columns it is of
+  std::int32_t fetch = -1;       ///< of a fetched table: index in Routing::fetches
   Path path = Path::kWholeBags;  ///< for samples of other ranks than the server (Routing::path)
   Path tail = Path::kWholeBags;  ///< that of the other cuts, where `path` is of hot rows
+  bool is_numbered_by_rule : 1 = false;
+  bool sequence : 1 = false;  ///< one vector per id instead of one per non-empty bag
+  bool weighted : 1 = false;  ///< per-id weights travel with the ids
+  bool packed : 1 = false;    ///< of a fetched table: its rows travel packed (wire_ids.h)
 
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
+
+static_assert(sizeof(SlotKind) == 64, "a step goes through the kinds of thousands of slots");
 
 /// The demand of one feature on one shard; of a fetched table that of all its features together.
 struct Slot : SlotKind {
