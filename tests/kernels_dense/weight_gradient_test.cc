@@ -294,7 +294,8 @@ TEST(WeightGradient, ZerosWithoutSamplesAndSeesWhatIsNotFinite) {
 }
 
 TEST(WeightGradient, TilesCoverEachWeightOnce) {
-  for (const auto& [n, k] : {std::pair{1, 1}, {256, 512}, {257, 513}, {1024, 3456}, {3456, 512}}) {
+  for (const auto& [n, k] :
+       {std::pair{1, 1}, {64, 415}, {256, 512}, {257, 513}, {1024, 3456}, {3456, 512}}) {
     std::vector<int> covered(static_cast<std::size_t>(n * k));
     for (const GradientTile& tile : tiles_of(n, k)) {
       EXPECT_EQ(tile.cols.begin % kPanel, 0);
@@ -306,6 +307,13 @@ TEST(WeightGradient, TilesCoverEachWeightOnce) {
     }
     EXPECT_EQ(covered, std::vector<int>(covered.size(), 1)) << n << " x " << k;
   }
+}
+
+TEST(WeightGradient, ALayerOfFewOutputsIsSharedByThreads) {
+  EXPECT_EQ(tiles_of(64, 256).size(), 1U);
+  EXPECT_EQ(tiles_of(64, 415).size(), 2U);
+  EXPECT_EQ(tiles_of(255, 1024).size(), 4U);
+  EXPECT_EQ(tiles_of(256, 512).size(), 1U);
 }
 
 }  // namespace

@@ -162,7 +162,8 @@ ProductScratch scratch_of_tile(const Packing& packing,
                                const GradientTile& tile);
 
 /// Tiles that cover the weights [out, in]: 512 KiB at most, so that with the second partial sum and
-/// one piece's operands a tile fits 2 MiB of second cache.
+/// one piece's operands a tile fits 2 MiB of second cache. A tile has at most 256 inputs where the
+/// layer has fewer than 256 outputs, so that threads share such a layer.
 std::vector<GradientTile> gradient_tiles(const LayerShape& layer);
 
 /// Pairs of F fields: F (F - 1) / 2.

@@ -221,7 +221,7 @@ void DensePass::view_slice(std::size_t index,
   slice.gradients.pooled.assign(features, {});
   slice.gradients.sequences.assign(features, {});
   const Matrix<float> pooled_gradients = gradients.pooled.slice_rows(rows.begin, rows.end);
-  slice.checked.assign(1, {.values = pooled_gradients});  // features lie side by side
+  slice.checked.assign(1, {.values = pooled_gradients});  // all features: they lie side by side
   for (std::size_t f = 0; f < features; ++f) {
     const sharding::FeatureRoute& route = routing_.features[f];
     if (route.pooling == spec::Pooling::kNone) {

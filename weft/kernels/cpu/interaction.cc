@@ -339,7 +339,7 @@ void backward_block(const BackwardSample& sample,
       }
     }
   }
-  if constexpr (kAcross == 2) {  // a gradient of one line comes in time without
+  if constexpr (kAcross == 2) {  // a gradient of one line comes in time without it
     for (std::int64_t r = 0; r < in_block(count); ++r) {
       float* const next = sample.dfields[static_cast<std::size_t>(begin + r)].row(sample.next) + d;
       __builtin_prefetch(next, 1);
@@ -388,7 +388,7 @@ void backward_sample(const BackwardSample& sample, const Vectors& vectors) {
   for (std::int64_t i = 0; i < count;) {
     if constexpr (kWide) {
       const std::int64_t left = count - i;
-      // Of 13 to 16 fields two blocks of 8: a block of 4 has too few sums to hide their latency.
+      // 13 to 16 fields are two blocks of 8: a block of 4 has too few sums to hide their latency.
       const int rows = left > 16 || (left > 8 && left <= 12) ? 12 : left > 4 ? 8 : 4;
       (rows == 12  ? backward_rows<12, Vectors>
        : rows == 8 ? backward_rows<8, Vectors>

@@ -138,7 +138,7 @@ inline const float* sum_segments(const RowRuns& runs,
   const auto slot = [&](int depth) {
     return depth == 0 ? out : scratch.slots + (depth - 1) * scratch.padded;
   };
-  if (segments.size() == 2) {  // whatever their parts
+  if (segments.size() == 2) {  // the tree adds two, whatever their parts are
     const float* const left = sum_segment(runs, segments.begin, cols, slot(0));
     return add_vectors(left, sum_segment(runs, segments.begin + 1, cols, slot(1)), cols, slot(0));
   }
