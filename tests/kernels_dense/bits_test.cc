@@ -324,6 +324,10 @@ TEST_P(DenseKernelBits, DotsAreThoseOfPlainLoops) {
     expect_plain_dots({2, fields, 33}, fields, {});
     expect_plain_dots({2, fields, 64}, fields / 2, {});
     expect_plain_dots({0, fields, 16}, 1, {});
+    // Whole tiles of samples, and what is left behind them.
+    for (const std::int64_t samples : {4, 8, 15, 16, 35}) {
+      expect_plain_dots({samples, fields, 18}, 0, {3, 1});
+    }
   }
 }
 

@@ -171,11 +171,14 @@ constexpr std::int64_t num_pairs(std::int64_t fields) {
   return fields * (fields - 1) / 2;
 }
 
-/// Floats that dots of F fields of D values gather and multiply, forward or backward, sample by
-/// sample.
+/// Floats that dots of F fields of D values need: forward the vectors of up to 16 samples, one
+/// register more for each field, and the sums of up to 4 fields with all before them, in whole
+/// blocks of 16; backward a sample's gradients as a square matrix, and its vectors.
 constexpr std::int64_t dot_interaction_scratch(std::int64_t fields, std::int64_t dim) {
+  const std::int64_t padded = round_up(fields + 3, 4);
+  const std::int64_t forward = padded * (round_up(dim, 4) + 1) * 16 + round_up(4 * padded, 16) * 16;
   const std::int64_t rows = round_up(fields, 16);
-  return rows * (2 * round_up(dim, 16) + rows);
+  return std::max(forward, rows * (round_up(dim, 16) + rows));
 }
 
 /// Sums of `count` biases on the way up a tree of which `depth` sums wait at once.

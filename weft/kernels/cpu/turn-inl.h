@@ -32,6 +32,26 @@ HWY_INLINE void turn_words(D d, V row0, V row1, V row2, V row3, const Store& sto
   store(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), 3);
 }
 
+/// Blocks of four words side by side, from rows r, r + 4, and so on: from(row) is where one lies.
+template <class D, class From>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const From& from, std::int64_t r) {
+  if constexpr (hn::MaxLanes(d) <= 4) {
+    return hn::LoadU(d, from(r));
+  } else {
+    const hn::Half<D> half;
+    constexpr auto kBehind = static_cast<std::int64_t>(hn::MaxLanes(d) / 2);
+    return hn::Combine(d, load_blocks(half, from, r + kBehind), load_blocks(half, from, r));
+  }
+}
+
+/// Turns the four words of as many rows as a register has lanes: store(v, j) gets the j-th words of
+/// all rows, in their order.
+template <class D, class From, class Store>
+HWY_INLINE void turn_rows(D d, const From& from, const Store& store) {
+  turn_words(d, load_blocks(d, from, 0), load_blocks(d, from, 1), load_blocks(d, from, 2),
+             load_blocks(d, from, 3), store);
+}
+
 /// to[j · to_stride + i] = from[i · from_stride + j] for i, j below 4. Word has 32 bits.
 template <typename Word>
 HWY_INLINE void turn_4x4(const Word* from,
