@@ -63,14 +63,17 @@ HWY_INLINE void sum_columns(
     D d, const BagLookup& lookup, const Bag& bag, std::int64_t col, float* out) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   hn::Vec<D> sums[kVectors];
+  HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) {
     sums[v] = term<Row, kWeighted>(d, lookup, bag, 0, col + v * lanes);
   }
   for (std::int64_t i = 1; i < bag.size; ++i) {
+    HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) {
       sums[v] = hn::Add(sums[v], term<Row, kWeighted>(d, lookup, bag, i, col + v * lanes));
     }
   }
+  HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) {
     Store::store(sums[v], d, out + col + v * lanes);
   }

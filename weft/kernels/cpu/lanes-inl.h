@@ -31,6 +31,7 @@ struct Lanes {
 
 HWY_INLINE Lanes zero_lanes() {
   Lanes x;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kVectors; ++i) {
     x.v[i] = hn::Zero(FloatTag());
   }
@@ -39,6 +40,7 @@ HWY_INLINE Lanes zero_lanes() {
 
 HWY_INLINE Lanes load_lanes(const float* p) {
   Lanes x;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kVectors; ++i) {
     x.v[i] = hn::LoadU(FloatTag(), p + i * kWidth);
   }
@@ -46,6 +48,7 @@ HWY_INLINE Lanes load_lanes(const float* p) {
 }
 
 HWY_INLINE void store_lanes(const Lanes& x, float* p) {
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kVectors; ++i) {
     hn::StoreU(x.v[i], FloatTag(), p + i * kWidth);
   }
@@ -54,6 +57,7 @@ HWY_INLINE void store_lanes(const Lanes& x, float* p) {
 // sum + a * b, fused where the target has it.
 HWY_INLINE Lanes mul_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
   Lanes x;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kVectors; ++i) {
     x.v[i] = hn::MulAdd(a.v[i], b.v[i], sum.v[i]);
   }
@@ -63,6 +67,7 @@ HWY_INLINE Lanes mul_add(const Lanes& a, const Lanes& b, const Lanes& sum) {
 HWY_INLINE Lanes mul_add(float a, const Lanes& b, const Lanes& sum) {
   const FloatVec broadcast = hn::Set(FloatTag(), a);
   Lanes x;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kVectors; ++i) {
     x.v[i] = hn::MulAdd(broadcast, b.v[i], sum.v[i]);
   }
@@ -86,7 +91,9 @@ HWY_INLINE float sum_vector(Tag tag, Vec v) {
 
 // Adds lanes in pairs (l, l + 8), (l, l + 4), (l, l + 2), (l, l + 1).
 HWY_INLINE float sum_lanes(Lanes x) {
+  HWY_UNROLL(2)
   for (std::size_t half = kVectors / 2; half > 0; half /= 2) {
+    HWY_UNROLL(2)
     for (std::size_t i = 0; i < half; ++i) {
       x.v[i] = hn::Add(x.v[i], x.v[i + half]);
     }

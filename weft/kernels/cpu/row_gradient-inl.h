@@ -70,14 +70,17 @@ template <bool kWeighted, int kVectors, class D>
 HWY_INLINE void sum_columns(D d, const RowRuns& runs, Range entries, std::int64_t col, float* out) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   hn::Vec<D> sums[kVectors];
+  HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) {
     sums[v] = entry_term<kWeighted>(d, runs, entries.begin, col + v * lanes);
   }
   for (std::int64_t e = entries.begin + 1; e < entries.end; ++e) {
+    HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) {
       sums[v] = hn::Add(sums[v], entry_term<kWeighted>(d, runs, e, col + v * lanes));
     }
   }
+  HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) {
     hn::StoreU(sums[v], d, out + col + v * lanes);
   }

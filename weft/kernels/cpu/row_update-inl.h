@@ -243,7 +243,9 @@ using QuarterVec = hn::Vec<Quarter>;
 
 /// Of 16 lanes: lane i + i+8, then i+4.
 HWY_INLINE QuarterVec quarter_sum(Lanes x) {
+  HWY_UNROLL(2)
   for (std::size_t half = kVectors / 2; half > 0; half /= 2) {
+    HWY_UNROLL(2)
     for (std::size_t i = 0; i < half; ++i) {
       x.v[i] = hn::Add(x.v[i], x.v[i + half]);
     }
@@ -272,6 +274,7 @@ template <bool kL2>
 HWY_INLINE QuarterVec block_squares(const float* g, const float* w, float decay, std::int64_t i) {
   const FloatTag d;
   Lanes x = load_lanes(g + i);
+  HWY_UNROLL(4)
   for (std::size_t v = 0; v < kVectors; ++v) {
     if constexpr (kL2) {
       const auto weight = hn::LoadU(d, w + i + static_cast<std::int64_t>(v * kWidth));
