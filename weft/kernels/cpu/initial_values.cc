@@ -3,11 +3,9 @@
 //     values 4j … 4j+3 of the row, in place or, where rows are not dense fp32, to the first cache
 //   for each row:  rounded to the row's type and written to its slot, then its state
 //
-// A word of Philox lives in the lower half of a 64-bit lane: the product of two such words is one
-// instruction and holds both halves that the round needs; what collects in the upper halves is
-// never read. A round is 2 products, 2 shifts and 2 three-way XORs for as many draws as there are
-// lanes, ten rounds make 4 values per lane: 4 instructions per value with AVX2, about 2 with
-// AVX-512. Rows of a list cost one gather of their numbers per vector of draws more.
+// A word of Philox lives in the lower half of a 64-bit lane (cpu/random_words-inl.h); ten rounds
+// make 4 values per lane: 4 instructions per value with AVX2, about 2 with AVX-512. Rows of a list
+// cost one gather of their numbers per vector of draws more.
 
 #include "weft/kernels/initial_values.h"
 
@@ -25,6 +23,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/box_muller.h"
+#include "weft/kernels/cpu/random_words-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/cpu/scratch.h"
 #include "weft/kernels/tasks.h"
@@ -36,68 +35,21 @@ namespace weft::kernels::HWY_NAMESPACE {
 constexpr std::int64_t kColumnsPerDraw = 4;
 // Values made before they are written: 16 KiB stay in the first cache.
 constexpr std::int64_t kBlockFloats = 4096;
-// Values of two vectors of draws, the unit in which they are made.
+// Values of four vectors of draws, the unit in which they are made.
 constexpr auto kSpare =
-    static_cast<std::int64_t>(2 * kColumnsPerDraw * hn::MaxLanes(hn::ScalableTag<std::uint64_t>()));
+    static_cast<std::int64_t>(4 * kColumnsPerDraw * hn::MaxLanes(hn::ScalableTag<std::uint64_t>()));
 
-using U64 = hn::ScalableTag<std::uint64_t>;
-using U64Vec = hn::Vec<U64>;
-using U32 = hn::Repartition<std::uint32_t, U64>;
+using U64 = CallTag;
+using U64Vec = Calls;
+using U32 = WordTag;
 using F32 = hn::Repartition<float, U64>;
 using F64 = hn::Repartition<double, U64>;
 using F64Vec = hn::Vec<F64>;
 
-/// A draw's counter, later its words, each in the lower half of its lane; the upper halves hold
-/// anything.
-struct DrawWords {
-  U64Vec w0, w1, w2, w3;
+/// A vector of counters: of draw (row, column) the number of the row and that of its four columns.
+struct DrawCounters {
+  U64Vec row, column;
 };
-
-HWY_INLINE U64Vec product(U64Vec a, U64Vec b) {
-  const U32 d32;
-  return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
-}
-
-/// The keys of the rounds, made once, in memory from where a vector of equal lanes costs nothing.
-struct RoundKeys {
-  static constexpr std::size_t kRounds = 10;
-  std::array<std::uint64_t, kRounds> key0, key1;
-
-  explicit RoundKeys(std::uint64_t key) {
-    auto low = static_cast<std::uint32_t>(key);
-    auto high = static_cast<std::uint32_t>(key >> 32);
-    for (std::size_t round = 0; round < kRounds; ++round) {
-      key0[round] = low;
-      key1[round] = high;
-      low += 0x9E3779B9U;
-      high += 0xBB67AE85U;
-    }
-  }
-};
-
-HWY_INLINE void philox_round(DrawWords& x, std::uint64_t key0, std::uint64_t key1) {
-  const U64 d;
-  const U64Vec product0 = product(x.w0, hn::Set(d, 0xD2511F53U));
-  const U64Vec product1 = product(x.w2, hn::Set(d, 0xCD9E8D57U));
-  x.w0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product1), x.w1), hn::Set(d, key0));
-  x.w2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product0), x.w3), hn::Set(d, key1));
-  x.w1 = product1;
-  x.w3 = product0;
-}
-
-/// Philox4x32-10. Of two vectors, because a round waits for the one before it.
-HWY_INLINE void draw(const RoundKeys& keys, DrawWords& a, DrawWords& b) {
-  for (std::size_t round = 0; round < RoundKeys::kRounds; ++round) {
-    philox_round(a, keys.key0[round], keys.key1[round]);
-    philox_round(b, keys.key0[round], keys.key1[round]);
-  }
-}
-
-/// The lower halves of two vectors, lane by lane side by side.
-HWY_INLINE U64Vec side_by_side(U64Vec first, U64Vec second) {
-  const U64 d;
-  return hn::Or(hn::And(first, hn::Set(d, 0xFFFFFFFFU)), hn::ShiftLeft<32>(second));
-}
 
 /// s·(2u - 1) of every word. All before the last product is exact, so fusing changes no bit.
 HWY_INLINE U64Vec uniform_pairs(U64Vec words, float scale) {
@@ -123,8 +75,9 @@ template <std::size_t kTerms>
 HWY_INLINE F64Vec horner(const std::array<double, kTerms>& series, F64Vec x) {
   const F64 df;
   F64Vec sum = hn::Set(df, series[kTerms - 1]);
-  for (std::size_t k = kTerms - 1; k-- > 0;) {
-    sum = hn::Add(hn::Mul(sum, x), hn::Set(df, series[k]));
+  HWY_UNROLL(16)
+  for (std::size_t k = 1; k < kTerms; ++k) {
+    sum = hn::Add(hn::Mul(sum, x), hn::Set(df, series[kTerms - 1 - k]));
   }
   return sum;
 }
@@ -210,13 +163,12 @@ class Counters {
   }
 
   /// Of the next vector of draws.
-  DrawWords next() {
-    const DrawWords words{row_, hn::ShiftRight<32>(row_), hn::Add(first_, column_),
-                          hn::Zero(U64())};
+  DrawCounters next() {
+    const DrawCounters counters{row_, hn::Add(first_, column_)};
     row_ = hn::Add(row_, row_step_);
     column_ = hn::Add(column_, column_step_);
     carry();
-    return words;
+    return counters;
   }
 
  private:
@@ -243,13 +195,11 @@ class ListedCounters {
         places_(RowSet(0, 1), first_draw, draws) {}
 
   /// Of the next vector of draws. Behind the list the last row is drawn again.
-  DrawWords next() {
-    const U64 d;
-    DrawWords words = places_.next();
-    const auto place = hn::Min(hn::BitCast(I64(), words.w0), last_);
-    words.w0 = hn::BitCast(d, hn::GatherIndex(I64(), numbers_, place));
-    words.w1 = hn::ShiftRight<32>(words.w0);
-    return words;
+  DrawCounters next() {
+    DrawCounters counters = places_.next();
+    const auto place = hn::Min(hn::BitCast(I64(), counters.row), last_);
+    counters.row = hn::BitCast(U64(), hn::GatherIndex(I64(), numbers_, place));
+    return counters;
   }
 
  private:
@@ -262,15 +212,15 @@ class ListedCounters {
 
 /// The four values of each draw, draw after draw.
 template <InitialRule kRule>
-HWY_INLINE void store_values(const DrawWords& words, float scale, float* out) {
+HWY_INLINE void store_values(const PhiloxCalls& calls, float scale, float* out) {
   U64Vec pair0;
   U64Vec pair1;
   if constexpr (kRule == InitialRule::kNormal) {
-    pair0 = normal_pairs(words.w0, words.w1, scale);
-    pair1 = normal_pairs(words.w2, words.w3, scale);
+    pair0 = normal_pairs(calls.x0, calls.x1, scale);
+    pair1 = normal_pairs(calls.x2, calls.x3, scale);
   } else {
-    pair0 = uniform_pairs(side_by_side(words.w0, words.w1), scale);
-    pair1 = uniform_pairs(side_by_side(words.w2, words.w3), scale);
+    pair0 = uniform_pairs(side_by_side(calls.x0, calls.x1), scale);
+    pair1 = uniform_pairs(side_by_side(calls.x2, calls.x3), scale);
   }
   const U64 d;
   auto* const to = reinterpret_cast<std::uint64_t*>(out);
@@ -286,12 +236,20 @@ HWY_INLINE void draw_values(const InitialRows& initial,
                             float* out) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
   const RoundKeys keys(initial.key);
-  for (std::int64_t i = 0; i < draws; i += 2 * lanes) {
-    DrawWords a = counters.next();
-    DrawWords b = counters.next();
-    draw(keys, a, b);
-    store_values<kRule>(a, initial.scale, out + i * kColumnsPerDraw);
-    store_values<kRule>(b, initial.scale, out + (i + lanes) * kColumnsPerDraw);
+  const auto next = [&]() HWY_ATTR {
+    const DrawCounters some = counters.next();
+    return PhiloxCalls(some.row, some.column);
+  };
+  for (std::int64_t i = 0; i < draws; i += 4 * lanes) {
+    PhiloxCalls calls0 = next();
+    PhiloxCalls calls1 = next();
+    PhiloxCalls calls2 = next();
+    PhiloxCalls calls3 = next();
+    run_rounds(keys, calls0, calls1, calls2, calls3);
+    store_values<kRule>(calls0, initial.scale, out + i * kColumnsPerDraw);
+    store_values<kRule>(calls1, initial.scale, out + (i + lanes) * kColumnsPerDraw);
+    store_values<kRule>(calls2, initial.scale, out + (i + 2 * lanes) * kColumnsPerDraw);
+    store_values<kRule>(calls3, initial.scale, out + (i + 3 * lanes) * kColumnsPerDraw);
   }
 }
 

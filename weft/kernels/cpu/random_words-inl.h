@@ -43,10 +43,24 @@ struct RoundKeys {
 
 using CallTag = hn::ScalableTag<std::uint64_t>;
 using Calls = hn::Vec<CallTag>;
+using WordTag = hn::Repartition<std::uint32_t, CallTag>;
+
+/// The halves of each lane, exchanged. Ports that do not multiply shuffle, and not all of them
+/// shift.
+HWY_INLINE Calls swap_halves(Calls x) {
+  return hn::BitCast(CallTag(), hn::Shuffle2301(hn::BitCast(WordTag(), x)));
+}
+
+/// The low halves of two vectors, lane by lane side by side.
+HWY_INLINE Calls side_by_side(Calls first, Calls second) {
+  const WordTag d32;
+  return hn::BitCast(CallTag(),
+                     hn::OddEven(hn::BitCast(d32, swap_halves(second)), hn::BitCast(d32, first)));
+}
 
 /// Calls side by side, one per lane of 64 bits. The words are the lanes' low halves: a product
-/// reads no more of them and gives both of its halves, so a round is two products, two shifts and
-/// two sums of three terms, and what the high halves hold does not matter.
+/// reads no more of them and gives both of its halves, so a round is two products, two exchanges of
+/// halves and two sums of three terms, and what the high halves hold does not matter.
 struct PhiloxCalls {
   Calls x0, x1, x2, x3;
 
@@ -64,24 +78,21 @@ struct PhiloxCalls {
 
   HWY_INLINE void round(const RoundKeys& keys, int number) {
     const CallTag d;
-    const hn::Repartition<std::uint32_t, CallTag> d32;
+    const WordTag d32;
     const auto product0 =
         hn::MulEven(hn::BitCast(d32, x0), hn::BitCast(d32, hn::Set(d, 0xD2511F53U)));
     const auto product1 =
         hn::MulEven(hn::BitCast(d32, x2), hn::BitCast(d32, hn::Set(d, 0xCD9E8D57U)));
-    x0 = hn::Xor3(hn::ShiftRight<32>(product1), x1, hn::Set(d, keys.first[number]));
-    x2 = hn::Xor3(hn::ShiftRight<32>(product0), x3, hn::Set(d, keys.second[number]));
+    x0 = hn::Xor3(swap_halves(product1), x1, hn::Set(d, keys.first[number]));
+    x2 = hn::Xor3(swap_halves(product0), x3, hn::Set(d, keys.second[number]));
     x1 = product1;
     x3 = product0;
   }
 
   /// Writes the words of all calls, four each.
   HWY_INLINE void store(std::uint32_t* out) const {
-    const CallTag d;
-    const auto low = hn::Set(d, 0xFFFFFFFFU);
-    const auto first = hn::Or(hn::And(x0, low), hn::ShiftLeft<32>(x1));
-    const auto second = hn::Or(hn::And(x2, low), hn::ShiftLeft<32>(x3));
-    hn::StoreInterleaved2(first, second, d, reinterpret_cast<std::uint64_t*>(out));
+    hn::StoreInterleaved2(side_by_side(x0, x1), side_by_side(x2, x3), CallTag(),
+                          reinterpret_cast<std::uint64_t*>(out));
   }
 
   /// Writes eight for each call: every word and, rotated by 16 bits, the word again.
@@ -99,6 +110,15 @@ struct PhiloxCalls {
   }
 };
 
+/// Philox4x32-10 of vectors of calls, side by side because a round waits for the one before it.
+template <class... MoreCalls>
+HWY_INLINE void run_rounds(const RoundKeys& keys, MoreCalls&... calls) {
+  HWY_UNROLL(10)
+  for (int round = 0; round < RoundKeys::kRounds; ++round) {
+    (calls.round(keys, round), ...);
+  }
+}
+
 /// out[c] = word (c mod 4) of Philox(key; low, high + c/4) for c in [0, count): four columns per
 /// call, two vectors of calls at a time. The lowest 20 bits of `high` count the fours of columns,
 /// so adding a lane's number carries nothing.
@@ -112,11 +132,7 @@ HWY_INLINE void random_words(const RoundKeys& keys,
     const std::uint64_t first = high + static_cast<std::uint64_t>(col / 4);
     PhiloxCalls calls0(low, first);
     PhiloxCalls calls1(low, first + static_cast<std::uint64_t>(kCalls));
-    HWY_UNROLL(10)
-    for (int round = 0; round < RoundKeys::kRounds; ++round) {
-      calls0.round(keys, round);
-      calls1.round(keys, round);
-    }
+    run_rounds(keys, calls0, calls1);
     calls0.store(out + col);
     calls1.store(out + col + 4 * kCalls);
   }
@@ -126,8 +142,7 @@ HWY_INLINE void random_words(const RoundKeys& keys,
 inline constexpr std::int64_t kSpareCalls = 16;
 
 /// out[8·i, 8·i + 8) = the bits of eight columns (DrawRule::kHalfWord) of Philox(key; low[i],
-/// high[i]), for i in [0, count). The calls are of any rows: two vectors of them at a time keep the
-/// ports that multiply busy, where one would wait for each of its ten rounds.
+/// high[i]), for i in [0, count). The calls are of any rows.
 HWY_INLINE void half_words(const RoundKeys& keys,
                            const std::uint64_t* low,
                            const std::uint64_t* high,
@@ -138,11 +153,7 @@ HWY_INLINE void half_words(const RoundKeys& keys,
   for (std::int64_t i = 0; i < count; i += 2 * kCalls) {
     PhiloxCalls calls0(hn::LoadU(d, low + i), hn::LoadU(d, high + i));
     PhiloxCalls calls1(hn::LoadU(d, low + i + kCalls), hn::LoadU(d, high + i + kCalls));
-    HWY_UNROLL(10)
-    for (int round = 0; round < RoundKeys::kRounds; ++round) {
-      calls0.round(keys, round);
-      calls1.round(keys, round);
-    }
+    run_rounds(keys, calls0, calls1);
     calls0.store_twice(out + 8 * i);
     calls1.store_twice(out + 8 * (i + kCalls));
   }
