@@ -50,10 +50,23 @@ class RowWords {
     }
   }
 
-  /// Draws for unique rows [rows), kBatch at most; not at all where rows are not rounded.
-  HWY_INLINE void draw(Range rows) {
+  /// Takes the numbers of unique rows [rows), kBatch at most, of which draw() is called next. Other
+  /// work lies between: numbers are written one by one and read as vectors, which a processor lets
+  /// wait until the writes are in the cache.
+  HWY_INLINE void take(Range rows) {
+    rows_ = rows;
+    if (is_drawn_ && update_.params.draws.rule == DrawRule::kHalfWord) {
+      std::uint64_t* at = low_;
+      for (std::int64_t i = 0; i < rows.size(); ++i) {
+        at = std::fill_n(at, calls_, whole_row(i));
+      }
+    }
+  }
+
+  /// Draws for the rows taken; not at all where rows are not rounded.
+  HWY_INLINE void draw() {
     if (is_drawn_) {
-      make(rows);
+      make();
     }
   }
 
@@ -67,21 +80,19 @@ class RowWords {
            static_cast<std::uint64_t>(update_.table.first_col / columns);
   }
 
-  HWY_NOINLINE void make(Range rows) {
-    const RowTable& table = update_.table;
-    const std::int64_t* const numbers = update_.runs.rows + rows.begin;
+  /// The i-th of the rows taken, as a number of the whole table.
+  [[nodiscard]] std::uint64_t whole_row(std::int64_t i) const {
+    return static_cast<std::uint64_t>(update_.table.whole_row(update_.runs.rows[rows_.begin + i]));
+  }
+
+  HWY_NOINLINE void make() {
     if (update_.params.draws.rule == DrawRule::kWord) {
-      for (std::int64_t i = 0; i < rows.size(); ++i) {
-        random_words(keys_, static_cast<std::uint64_t>(table.whole_row(numbers[i])),
-                     first_counter(4), padded_, words_ + i * padded_);
+      for (std::int64_t i = 0; i < rows_.size(); ++i) {
+        random_words(keys_, whole_row(i), first_counter(4), padded_, words_ + i * padded_);
       }
       return;
     }
-    for (std::int64_t i = 0; i < rows.size(); ++i) {
-      std::fill_n(low_ + i * calls_, calls_,
-                  static_cast<std::uint64_t>(table.whole_row(numbers[i])));
-    }
-    half_words(keys_, low_, high_, rows.size() * calls_, words_);
+    half_words(keys_, low_, high_, rows_.size() * calls_, words_);
   }
 
   const SparseUpdate& update_;
@@ -92,6 +103,7 @@ class RowWords {
   std::uint32_t* words_;
   std::uint64_t* low_;
   std::uint64_t* high_;
+  Range rows_;
 };
 
 /// bf16: adding 16 random bits carries into the kept half as often as the dropped half says.

@@ -277,6 +277,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
   for (std::int64_t first = range.begin; first < range.end; first += kBatch) {
     const Range rows{first, std::min(first + kBatch, range.end)};
     ahead.advance(rows.end);
+    words.take(rows);
     take_gradients(columns, update, rows, gradients, s, batch);
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       take_row<kRule>(columns, table, update.runs.slots[first + i], i, s, batch);
@@ -289,7 +290,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
     if constexpr (traits(kRule).is_row_wise) {
       make_rates<kRule, kL2>(update.params, batch);
     }
-    words.draw(rows);
+    words.draw();
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       if (!update_row<kRule, kL2>(columns, update, words.of(i), batch, first + i, i, s)) {
         overflow.add(table.whole_row(update.runs.rows[first + i]));
@@ -378,6 +379,7 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
   Batch batch{};
   for (std::int64_t u = range.begin; u < range.end; ++u) {
     float* const kept = job.values + u * table.cols;
+    words.take({u, u + 1});
     batch.g[0] = kept;
     take_row<kRule>(columns, table, update.runs.slots[u], 0, s, batch);
     if constexpr (traits(kRule).is_row_wise) {
@@ -393,7 +395,7 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
     if (update.params.max_norm > 0.0F) {
       copy_floats(columns, s.new_row, kept);
     } else {
-      words.draw({u, u + 1});
+      words.draw();
       write_row(columns, update, words.of(0), u, s.new_row, s);
     }
   }
@@ -428,13 +430,14 @@ RowOverflow store_range(const StatisticUpdate& job, Range range) {
     if (std::isnan(*values)) {
       continue;  // counted when it was computed
     }
+    words.take({u, u + 1});
     copy_floats(columns, values, s.new_row);
     fill_tail(columns, s.new_row, 0.0F);
     if (!limit_norm(update.params, job.row_statistic[u], s.new_row, s.padded)) {
       overflow.add(table.whole_row(update.runs.rows[u]));
       continue;
     }
-    words.draw({u, u + 1});
+    words.draw();
     write_row(columns, update, words.of(0), u, s.new_row, s);
   }
   return overflow;
