@@ -76,11 +76,11 @@ TEST(DenseWork, HasTheParametersOfTheModel) {
 TEST(DenseWork, FlopsByHand) {
   const spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
   const DenseWork work = dense_work(config);
-  // 3 -> 16 -> 8; dots of four fields of 8; 8 + 6 -> 32 -> 1: all rounded up to 16.
+  // 3 -> 16 -> 8; six dots of fields of 8; 8 + 6 -> 32 -> 1: layers are rounded up to 16.
   const double first = 2 * 16 * 16;
   const double layers = first + 2 * (16 * 16 + 16 * 32 + 32 * 16);
   EXPECT_EQ(work.forward_flops, layers);
-  EXPECT_EQ(work.dot_forward_flops, 2 * 16 * 16 * 16);
+  EXPECT_EQ(work.dot_forward_flops, 2 * 6 * 8);
   // The dense values take no gradient. Dots of four fields with eight.
   EXPECT_EQ(work.backward_flops, 2 * layers - first);
   EXPECT_EQ(work.dot_backward_flops, 4 * 4 * 8 * 16);
@@ -95,7 +95,7 @@ TEST(DenseWork, BytesByHand) {
   const double fields = 4 * 8;
   const DenseWork work = dense_work(config);
   EXPECT_EQ(work.layers.held, 4 * (in + out));
-  EXPECT_EQ(work.layers.forward, 4 * (in + out) + 4 * (2 * fields + 16 * 16 + 4 * 4));
+  EXPECT_EQ(work.layers.forward, 4 * (in + out) + 4 * (2 * fields + 2 * 6));
   EXPECT_EQ(work.layers.backward, 4 * (2 * in + 3 * out + 4 * active) + 4 * fields);
   EXPECT_EQ(work.kept.held, 8 * vectors + 4 * (in + out));
   EXPECT_EQ(work.kept.forward, 4 * vectors);

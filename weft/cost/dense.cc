@@ -107,11 +107,10 @@ class Counter {
   }
 
   void dots(double fields, double dim) {
-    const double square = rounded(fields, 16.0) * rounded(fields, 16.0);
     const DotFlops flops = dot_flops(fields, dim);
     work_.dot_forward_flops += flops.forward;
     work_.dot_backward_flops += flops.backward;
-    move(kFloat * (2.0 * fields * dim + square + fields * fields), kFloat * fields * dim);
+    move(kFloat * (2.0 * fields * dim + fields * (fields - 1.0)), kFloat * fields * dim);
   }
 
   static constexpr double kFloat = 4.0;
@@ -152,9 +151,8 @@ double pass_s(const topology::Cluster& cluster,
 }  // namespace
 
 DotFlops dot_flops(double fields, double dim) {
-  const double width = rounded(dim, 16.0);
-  return {.forward = 2.0 * rounded(fields, 16.0) * rounded(fields, 16.0) * width,
-          .backward = 4.0 * fields * rounded(fields, 8.0) * width};
+  return {.forward = fields * (fields - 1.0) * dim,
+          .backward = 4.0 * fields * rounded(fields, 8.0) * rounded(dim, 16.0)};
 }
 
 DenseWork dense_work(const spec::Config& config, std::span<const double> lengths) {

@@ -2,9 +2,9 @@
 ///
 /// Notation: a linear layer of `in` to `out` values takes 2·in·out flops forward, and backward as
 /// many for its weights' gradient and, where something before it learns, for its inputs'; both
-/// numbers rounded up to 16, a register. Dots of F fields of D values take 2 F² D forward, F and D
-/// rounded up to 16, and backward 4 F F' D, F' rounded up to 8; they have a rate of their own, as
-/// each multiplication reads a factor of its own. Attention runs once per element of a sequence.
+/// numbers rounded up to 16, a register. Dots of F fields of D values take F (F - 1) D
+/// forward, and backward 4 F F' D, F' rounded up to 8 and D to 16; they have a rate of their own,
+/// as their blocks of sums are small. Attention runs once per element of a sequence.
 ///
 /// Between products values are moved, once per use; e bytes each, those of the precision:
 ///   layer      forward e (in + out): read, written. Backward e (2 in + 3 out): the input read to
@@ -15,8 +15,8 @@
 ///              all slices: fetched, written and, by these products, read
 ///   vectors    12 D per field: read; their gradients fetched and written. 4 D more of gradients
 ///              looked at for non-finite values, by code no faster than a copy
-///   dots       forward 8 F D + 4 F² (rounded) + 4 F²: fields turned and read, dots written,
-///              packed; backward 4 F D
+///   dots       forward 8 F D + 4 F (F - 1): fields turned and read, dots written and turned back;
+///              backward 4 F D
 ///   cross      forward 16 bytes per value of its width: x0, the layer's input and product read,
 ///              output written; backward 32
 ///   weights    16 bytes per parameter and step: packed for both passes. 12 per parameter and part
