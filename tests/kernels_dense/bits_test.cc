@@ -327,6 +327,7 @@ TEST_P(DenseKernelBits, DotsAreThoseOfPlainLoops) {
     // Whole tiles of samples, and what is left behind them.
     for (const std::int64_t samples : {4, 8, 15, 16, 35}) {
       expect_plain_dots({samples, fields, 18}, 0, {3, 1});
+      expect_plain_dots({samples, fields, 16}, 0, {});
     }
   }
 }

@@ -172,10 +172,10 @@ constexpr std::int64_t num_pairs(std::int64_t fields) {
 }
 
 /// Floats that dots of F fields of D values need: forward the vectors of up to 16 samples, one
-/// register more for each field, and the sums of up to 4 fields with all before them, in whole
+/// register more for each field, and the sums of 3 or 4 fields with all before them, in whole
 /// blocks of 16; backward a sample's gradients as a square matrix, and its vectors.
 constexpr std::int64_t dot_interaction_scratch(std::int64_t fields, std::int64_t dim) {
-  const std::int64_t padded = round_up(fields + 3, 4);
+  const std::int64_t padded = std::max(round_up(fields, 3), round_up(fields, 4));
   const std::int64_t forward = padded * (round_up(dim, 4) + 1) * 16 + round_up(4 * padded, 16) * 16;
   const std::int64_t rows = round_up(fields, 16);
   return std::max(forward, rows * (round_up(dim, 16) + rows));

@@ -2,12 +2,13 @@
 //
 //   turn       values[i][d] = field_i[.., d] of the samples, one register
 //   multiply   for kSide fields i and kSide fields j: sum_ij += values[i][d] * values[j][d], d in
-//              order, so that a sum stays in its lane and no field is multiplied with itself
+//              order; a sum stays in its lane, and only pairs i > j are computed
 //   turn back  the pairs of kSide fields i lie behind each other in a sample's row
 //
 // A tile of 16 samples of 27 x 64 floats is 110 kB, in the second-level cache; its vectors are read
 // once, where they lie, and the next tile's are asked for meanwhile.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -27,10 +28,12 @@ namespace weft::kernels::HWY_NAMESPACE {
 
 namespace {
 
-// Samples of a tile.
+// A tile has as many samples.
 constexpr auto kTile = static_cast<std::int64_t>(kWidth);
+static_assert(kTile >= 4, "four words are turned at once");
 
-// Fields on a side of a block of sums: 16 sums of 32 registers, or 9 of 16.
+// A block of sums has as many fields on a side: 16 sums take half of the registers of AVX-512, and
+// 9 take more than half of the 16 that others have.
 constexpr std::int64_t kSide = kVectors == 1 ? 4 : 3;
 
 // Dots of these fields, tile by tile.
@@ -64,13 +67,14 @@ class TileDots {
   }
 
  private:
-  // Fields in whole blocks; values of those behind F are zeros, and their sums are not read.
+  // This is F rounded up to whole blocks. Values of fields behind F are zeros, and nothing of their
+  // sums stays in the output.
   [[nodiscard]] std::int64_t padded() const { return layout::round_up(count_, kSide); }
 
-  // The pairs of field i + r lie in `sums_` behind so many, where those of field i begin it.
+  // So many pairs lie in `sums_` before those of field i + r, where those of field i come first.
   static std::int64_t pairs_before(std::int64_t i, std::int64_t r) { return r * i + num_pairs(r); }
 
-  // Lanes without a sample get the last one's values.
+  // Lanes without a sample get values that do not matter: those of the last sample, or zeros.
   void turn_field(std::int64_t i, std::int64_t s, std::int64_t samples) const {
     const Matrix<const float>& field = fields_[static_cast<std::size_t>(i)];
     float* const to = values_ + i * stride_;
@@ -98,7 +102,8 @@ class TileDots {
     }
   }
 
-  // The pairs of fields [i, i + kSide) with [j, j + kSide); where i is j, with the lower ones.
+  // Computes the pairs of fields [i, i + kSide) with [j, j + kSide); where i is j, the pairs among
+  // them.
   template <bool kDiagonal>
   void multiply(std::int64_t i, std::int64_t j) const {
     const FloatTag tag;
@@ -137,8 +142,8 @@ class TileDots {
     }
   }
 
-  // The pairs of fields [i, i + kSide) to the samples' rows. Whole registers, the surplus of which
-  // the next fields overwrite, but for those that would go beyond a row's end.
+  // Writes the pairs of fields [i, i + kSide) to the samples' rows. Registers are written whole,
+  // and the next fields overwrite the surplus; at the end of a row there is none.
   void write_pairs(std::int64_t i, std::int64_t s, std::int64_t samples) const {
     const std::int64_t begin = num_pairs(i);
     const std::int64_t end = num_pairs(std::min(i + kSide, count_));
@@ -171,8 +176,8 @@ class TileDots {
   const Matrix<float>& out_;
   std::int64_t count_, dim_;
   std::int64_t stride_;  // floats of a field in `values_`
-  float* values_;        // [padded()][stride_], a register for each d
-  float* sums_;          // registers, of the pairs of kSide fields
+  float* values_;        // [padded()][stride_]: a register for each d
+  float* sums_;          // a register for each pair of kSide fields
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 //   for each row:  rounded to the row's type and written to its slot, then its state
 //
 // A word of Philox lives in the lower half of a 64-bit lane (cpu/random_words-inl.h); ten rounds
-// make 4 values per lane: 4 instructions per value with AVX2, about 2 with AVX-512. Rows of a list
+// make 4 values per lane: 5 instructions per value with AVX2, about 2 with AVX-512. Rows of a list
 // cost one gather of their numbers per vector of draws more.
 
 #include "weft/kernels/initial_values.h"
@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <span>
 
 #undef HWY_TARGET_INCLUDE
@@ -46,7 +47,7 @@ using F32 = hn::Repartition<float, U64>;
 using F64 = hn::Repartition<double, U64>;
 using F64Vec = hn::Vec<F64>;
 
-/// A vector of counters: of draw (row, column) the number of the row and that of its four columns.
+/// A vector of counters, one of a draw each: its row, and which four columns of it.
 struct DrawCounters {
   U64Vec row, column;
 };
@@ -369,7 +370,10 @@ void make_rows(const InitialRows& initial, Range places, float* values) {
 void set_rows(const InitialRows& initial, Range range) {
   const std::int64_t padded =
       (initial.table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw * kColumnsPerDraw;
-  const std::int64_t block = std::max<std::int64_t>(kBlockFloats / padded, 1);
+  std::int64_t block = std::max<std::int64_t>(kBlockFloats / padded, 1);
+  if (const std::int64_t even = kSpare / std::gcd(padded, kSpare); block > even) {
+    block -= block % even;  // of whole units, which can be made in place
+  }
   float* const values = ThreadScratch::get(block * padded + kSpare);
   for (std::int64_t first = range.begin; first < range.end; first += block) {
     const Range places = {first, std::min(first + block, range.end)};

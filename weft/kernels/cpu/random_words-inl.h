@@ -45,8 +45,8 @@ using CallTag = hn::ScalableTag<std::uint64_t>;
 using Calls = hn::Vec<CallTag>;
 using WordTag = hn::Repartition<std::uint32_t, CallTag>;
 
-/// The halves of each lane, exchanged. Ports that do not multiply shuffle, and not all of them
-/// shift.
+/// The halves of each lane, exchanged. A shuffle runs on ports that do not multiply; on some
+/// processors a shift would compete with the products.
 HWY_INLINE Calls swap_halves(Calls x) {
   return hn::BitCast(CallTag(), hn::Shuffle2301(hn::BitCast(WordTag(), x)));
 }
@@ -111,8 +111,8 @@ struct PhiloxCalls {
 };
 
 /// Philox4x32-10 of vectors of calls, side by side because a round waits for the one before it.
-template <class... MoreCalls>
-HWY_INLINE void run_rounds(const RoundKeys& keys, MoreCalls&... calls) {
+template <class... AllCalls>
+HWY_INLINE void run_rounds(const RoundKeys& keys, AllCalls&... calls) {
   HWY_UNROLL(10)
   for (int round = 0; round < RoundKeys::kRounds; ++round) {
     (calls.round(keys, round), ...);

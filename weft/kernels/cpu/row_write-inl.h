@@ -50,9 +50,9 @@ class RowWords {
     }
   }
 
-  /// Takes the numbers of unique rows [rows), kBatch at most, of which draw() is called next. Other
-  /// work lies between: numbers are written one by one and read as vectors, which a processor lets
-  /// wait until the writes are in the cache.
+  /// Takes the numbers of unique rows [rows), kBatch at most, for which draw() is called next. A
+  /// vector that reads numbers just written one by one waits until the writes have reached the
+  /// cache, so other work is done in between.
   HWY_INLINE void take(Range rows) {
     rows_ = rows;
     if (is_drawn_ && update_.params.draws.rule == DrawRule::kHalfWord) {

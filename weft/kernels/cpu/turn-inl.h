@@ -32,7 +32,8 @@ HWY_INLINE void turn_words(D d, V row0, V row1, V row2, V row3, const Store& sto
   store(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), 3);
 }
 
-/// Blocks of four words side by side, from rows r, r + 4, and so on: from(row) is where one lies.
+/// Loads blocks of four words side by side, of rows r, r + 4, and so on; from(row) is where the
+/// block of a row lies.
 template <class D, class From>
 HWY_INLINE hn::Vec<D> load_blocks(D d, const From& from, std::int64_t r) {
   if constexpr (hn::MaxLanes(d) <= 4) {
