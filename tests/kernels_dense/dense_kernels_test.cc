@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -14,6 +16,7 @@
 
 #include "tests/kernels_dense/per_target.h"
 #include "weft/kernels/cpu/elementwise.h"
+#include "weft/kernels/cpu/pack.h"
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/sequence.h"
 
@@ -203,6 +206,85 @@ TEST_P(DenseKernels, ElementwiseBf16RoundsAsTheScalarConversionDoes) {
     if (!std::isnan(y)) {
       ASSERT_EQ(to_float(dy[i]), y > 0.0F ? 2.0F : 0.0F) << y;
     }
+  }
+}
+
+// Every value of `Word` is its place in the source, so that none can be in another's place.
+template <typename Word>
+void expect_transposed(DType dtype, std::int64_t rows, std::int64_t cols) {
+  SCOPED_TRACE(fmt::format("[{}, {}] of {}", rows, cols, to_string(dtype)));
+  const std::int64_t added = 3;
+  const std::int64_t stride = cols + 2;
+  const std::int64_t to_stride = rows + added + 5;
+  constexpr Word kUntouched = 0x7777;
+  std::vector<Word> from(static_cast<std::size_t>(rows * stride));
+  std::iota(from.begin(), from.end(), Word{0});
+  std::vector<Word> to(static_cast<std::size_t>(cols * to_stride), kUntouched);
+  Operand source;
+  source.data = from.data();
+  source.dtype = dtype;
+  source.rows = rows;
+  source.cols = cols;
+  source.stride = stride;
+  Operand target = source;
+  target.data = to.data();
+  target.rows = cols;
+  target.cols = rows + added;
+  target.stride = to_stride;
+  transpose(source, target);
+  for (std::int64_t j = 0; j < cols; ++j) {
+    for (std::int64_t i = 0; i < to_stride; ++i) {
+      const Word expected = i < rows           ? static_cast<Word>(i * stride + j)
+                            : i < rows + added ? Word{0}
+                                               : kUntouched;
+      ASSERT_EQ(to[static_cast<std::size_t>(j * to_stride + i)], expected) << j << ", " << i;
+    }
+  }
+}
+
+// Blocks that are whole, those that overlap the one before, and matrices smaller than a block.
+TEST_P(DenseKernels, TransposingMovesEveryValueToItsPlace) {
+  for (const std::int64_t rows : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 100, 256}) {
+    for (const std::int64_t cols : {1, 3, 4, 5, 7, 8, 9, 16, 31, 33, 64, 70}) {
+      expect_transposed<std::uint32_t>(DType::kFloat32, rows, cols);
+      expect_transposed<std::uint16_t>(DType::kBFloat16, rows, cols);
+    }
+  }
+}
+
+// ReLU on the way back and its sums have the bits of the two one after the other.
+TEST_P(DenseKernels, ReluBackwardSumsWhatItLeaves) {
+  for (const std::int64_t cols : {1, 7, 16, 37, 128}) {
+    Numbers y(29, cols, 1);
+    Numbers dy(29, cols, 2);
+    Numbers expected_dy = dy;
+    const auto bits = [](const std::vector<float>& values) {
+      std::vector<std::uint32_t> words;
+      for (const float value : values) {
+        words.push_back(std::bit_cast<std::uint32_t>(value));
+      }
+      return words;
+    };
+    std::vector<float> sums(static_cast<std::size_t>(cols), 77.0F);
+    std::vector<float> expected(sums.size());
+    relu_backward(Matrix<const float>(y.view()), dy.view(), sums.data());
+    relu_backward(Matrix<const float>(y.view()), expected_dy.view());
+    column_sums(Matrix<const float>(expected_dy.view()), expected.data());
+    EXPECT_EQ(bits(dy.values), bits(expected_dy.values)) << cols;
+    EXPECT_EQ(bits(sums), bits(expected)) << cols;
+
+    std::vector<BFloat16> halves(static_cast<std::size_t>(29 * cols));
+    std::vector<BFloat16> gradients(halves.size());
+    assign(Matrix<const float>(y.view()), matrix(halves.data(), 29, cols));
+    Numbers fresh(29, cols, 2);
+    assign(Matrix<const float>(fresh.view()), matrix(gradients.data(), 29, cols));
+    std::vector<BFloat16> expected_gradients = gradients;
+    const ConstOperand output(matrix(std::as_const(halves).data(), 29, cols));
+    relu_backward(output, matrix(gradients.data(), 29, cols), sums.data());
+    relu_backward(output, matrix(expected_gradients.data(), 29, cols));
+    column_sums(matrix(std::as_const(expected_gradients).data(), 29, cols), expected.data());
+    EXPECT_EQ(gradients, expected_gradients) << cols;
+    EXPECT_EQ(bits(sums), bits(expected)) << cols;
   }
 }
 

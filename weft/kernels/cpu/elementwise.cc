@@ -120,32 +120,40 @@ void finish_operand(Matrix<const float> x,
   }
 }
 
-void relu_rows(Matrix<const float> y, Matrix<float> dy) {
-  for (std::int64_t i = 0; i < y.rows; ++i) {
-    const float* const output = y.row(i);
-    float* const to = dy.row(i);
-    for_row(y.cols, [&](auto d, std::int64_t j) HWY_ATTR {
-      const auto above = hn::Gt(hn::LoadU(d, output + j), hn::Zero(d));
-      hn::StoreU(hn::IfThenElseZero(above, hn::LoadU(d, to + j)), d, to + j);
-    });
-  }
+/// dy of a vector behind the ReLU, stored, and as fp32.
+template <class D>
+HWY_INLINE hn::Vec<D> relu_vector(D d, const float* y, float* dy) {
+  const auto above = hn::Gt(hn::LoadU(d, y), hn::Zero(d));
+  const auto kept = hn::IfThenElseZero(above, hn::LoadU(d, dy));
+  hn::StoreU(kept, d, dy);
+  return kept;
 }
 
 /// bf16 above zero is a positive number as int16 too.
-void relu_rows(Matrix<const BFloat16> y, Matrix<BFloat16> dy) {
-  const hn::ScalableTag<std::int16_t> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+template <class D>
+HWY_INLINE hn::Vec<D> relu_vector(D d, const BFloat16* y, BFloat16* dy) {
+  const hn::Rebind<std::int16_t, D> half;
+  const hn::Rebind<std::uint16_t, D> bits;
+  auto* const to = reinterpret_cast<std::int16_t*>(dy);
+  const auto above =
+      hn::Gt(hn::LoadU(half, reinterpret_cast<const std::int16_t*>(y)), hn::Zero(half));
+  const auto kept = hn::IfThenElseZero(above, hn::LoadU(half, to));
+  hn::StoreU(kept, half, to);
+  const hn::RebindToUnsigned<D> words;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(words, hn::BitCast(bits, kept))));
+}
+
+template <typename T, bool kSums>
+void relu_rows(Matrix<const T> y, Matrix<T> dy, float* sums) {
   for (std::int64_t i = 0; i < y.rows; ++i) {
-    const auto* const output = reinterpret_cast<const std::int16_t*>(y.row(i));
-    auto* const to = reinterpret_cast<std::int16_t*>(dy.row(i));
-    std::int64_t j = 0;
-    for (; j + lanes <= y.cols; j += lanes) {
-      const auto above = hn::Gt(hn::LoadU(d, output + j), hn::Zero(d));
-      hn::StoreU(hn::IfThenElseZero(above, hn::LoadU(d, to + j)), d, to + j);
-    }
-    for (; j < y.cols; ++j) {
-      to[j] = output[j] > 0 ? to[j] : std::int16_t{0};
-    }
+    const T* const output = y.row(i);
+    T* const to = dy.row(i);
+    for_row(y.cols, [&](auto d, std::int64_t j) HWY_ATTR {
+      const auto kept = relu_vector(d, output + j, to + j);
+      if constexpr (kSums) {
+        hn::StoreU(hn::Add(hn::LoadU(d, sums + j), kept), d, sums + j);
+      }
+    });
   }
 }
 
@@ -218,11 +226,20 @@ void assign_any(const ConstOperand& x, const Operand& y) {
   }
 }
 
-void relu_any(const ConstOperand& y, const Operand& dy) {
-  if (y.dtype == DType::kFloat32) {
-    relu_rows(y.as<float>(), dy.as<float>());
+template <typename T>
+void relu_typed(Matrix<const T> y, Matrix<T> dy, float* sums) {
+  if (sums == nullptr) {
+    relu_rows<T, false>(y, dy, sums);
   } else {
-    relu_rows(y.as<BFloat16>(), dy.as<BFloat16>());
+    relu_rows<T, true>(y, dy, sums);
+  }
+}
+
+void relu_any(const ConstOperand& y, const Operand& dy, float* sums) {
+  if (y.dtype == DType::kFloat32) {
+    relu_typed(y.as<float>(), dy.as<float>(), sums);
+  } else {
+    relu_typed(y.as<BFloat16>(), dy.as<BFloat16>(), sums);
   }
 }
 
@@ -343,9 +360,12 @@ void finish_product(Matrix<const float> x,
   HWY_DYNAMIC_DISPATCH(finish_operand)(x, bias, activation, y);
 }
 
-void relu_backward(const ConstOperand& y, const Operand& dy) {
+void relu_backward(const ConstOperand& y, const Operand& dy, float* sums) {
   check_same(y, dy);
-  HWY_DYNAMIC_DISPATCH(relu_any)(y, dy);
+  if (sums != nullptr) {
+    std::fill_n(sums, y.cols, 0.0F);
+  }
+  HWY_DYNAMIC_DISPATCH(relu_any)(y, dy, sums);
 }
 
 void column_sums(const ConstOperand& x, float* out) {

@@ -19,8 +19,9 @@ bool copy_is_finite(Matrix<const float> x, Matrix<float> y);
 void add(Matrix<const float> x, Matrix<float> y);
 void add(Matrix<const BFloat16> x, Matrix<BFloat16> y);
 
-/// dx = dy where y > 0, else 0: backward of ReLU from its output y, of one type.
-void relu_backward(const ConstOperand& y, const Operand& dy);
+/// dy = dy where y > 0, else 0: backward of ReLU from its output y, of one type. Where `sums` is
+/// given, [n], it gets column_sums() of the result in the same pass.
+void relu_backward(const ConstOperand& y, const Operand& dy, float* sums = nullptr);
 
 /// out[n] = Σ_m x[m, n] in fp32, in the order of m; zeros when m = 0.
 void column_sums(const ConstOperand& x, float* out);

@@ -73,9 +73,8 @@ const PackedWeights::Layer& packed_of(const LinearLayer& layer) {
 /// dy behind an activation, and its sum over samples.
 void finish_gradient(const GradientEpilogue& epilogue, const Operand& dy) {
   if (epilogue.activation == Activation::kRelu) {
-    relu_backward(epilogue.y, dy);
-  }
-  if (epilogue.dbias != nullptr) {
+    relu_backward(epilogue.y, dy, epilogue.dbias);
+  } else if (epilogue.dbias != nullptr) {
     column_sums(dy, epilogue.dbias);
   }
 }
