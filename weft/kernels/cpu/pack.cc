@@ -1,18 +1,20 @@
-// pack             for each row (pair), for each panel:  64 columns side by side (interleaved), or
+// pack             for each panel, for each row (pair):  64 columns side by side (interleaved), or
 // a
 //                  line of each of its strips
 //                  (bf16 stored as fp32: as fp32 panels, rounded and widened)
-// pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers' fours
-// transpose        blocks of 8 x 8 (bf16) or 4 x 4 (fp32) turned in registers of 128 bits
+// pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers
+// transpose        blocks of as many rows as a register has values, of 4 columns (fp32) or 8 (bf16)
 //
-// A pair of bf16 rows is one row of 32-bit words, so bf16 panels are packed as words. Everything
-// is read once, by whole cache lines where the source is row-major, and written once.
+// A pair of bf16 rows is one row of 32-bit words, so bf16 panels are packed as words. Everything is
+// read once and written once, both by whole cache lines. What is written seldom lies in a cache: it
+// is written in the order of memory where that is possible, and asked for beforehand where not.
 // fp32 values become bf16 on the way: no rounded copy of the weights is kept.
 
 #include "weft/kernels/cpu/pack.h"
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include <hwy/cache_control.h>
 
@@ -77,31 +79,40 @@ HWY_INLINE const T* panel_row(Matrix<const T> from, std::int64_t row, std::int64
   return copy;
 }
 
-/// Where in a panel so many words a column lie.
+/// Where in a panel of strips so many words a column lie.
 struct PanelPlace {
   std::int64_t words;
   std::int64_t strip;
 
-  /// The row of words of the strip in which column `col` is, from that column on.
-  [[nodiscard]] std::int64_t at(std::int64_t word, std::int64_t col) const {
-    return (col / strip * words + word) * strip + col % strip;
+  /// The row of words `word` of the strip that begins at column `begin`.
+  [[nodiscard]] std::int64_t at(std::int64_t word, std::int64_t begin) const {
+    return begin * words + word * strip;
+  }
+
+  /// From column `col` of its strip on.
+  [[nodiscard]] std::int64_t behind(std::int64_t word, std::int64_t col) const {
+    return at(word, col - col % strip) + col % strip;
   }
 };
 
-/// A row's words in a panel, of kFloat and kWidened.
-template <typename T>
-HWY_INLINE void pack_words(
-    const T* row, WordKind kind, const PanelPlace& place, std::int64_t word, std::uint32_t* panel) {
+/// A row's words in a panel.
+template <WordKind kKind, typename T>
+HWY_INLINE void pack_words(const T* row,
+                           const PanelPlace& place,
+                           std::int64_t word,
+                           std::uint32_t* panel) {
+  static_assert(kKind != WordKind::kPair);
   const Words d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t strip = 0; strip < kPanel; strip += place.strip) {
     std::uint32_t* const out = panel + place.at(word, strip);
     const T* const from = row + strip;
     for (std::int64_t c = 0; c < place.strip; c += lanes) {
-      const auto words = kind == WordKind::kFloat
-                             ? hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from + c))
-                             : widened(d, load_upper_half(d, from + c));
-      hn::Store(words, d, out + c);
+      if constexpr (kKind == WordKind::kFloat) {
+        hn::Store(hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from + c)), d, out + c);
+      } else {
+        hn::Store(widened(d, load_upper_half(d, from + c)), d, out + c);
+      }
     }
   }
 }
@@ -182,42 +193,68 @@ void pack_turned(Matrix<const T> from,
         }
         load_words(source, kind, block + r * kBlock);
       }
-      std::uint32_t* const to = out + place.at(word, row - begin);
-      for (std::int64_t r = 0; r < kBlock; r += 4) {
-        for (std::int64_t w = 0; w < kBlock; w += 4) {
-          turn_4x4(block + r * kBlock + w, kBlock, to + w * place.strip + r, place.strip);
+      std::uint32_t* const to = out + place.behind(word, row - begin);
+      for (std::int64_t r = 0; r < kBlock; r += kTurnedRows<std::uint32_t>) {
+        for (std::int64_t w = 0; w < kBlock; w += kTurnedCols<std::uint32_t>) {
+          turn_block(block + r * kBlock + w, kBlock, to + w * place.strip + r, place.strip);
         }
       }
     }
   }
 }
 
-/// Row after row, or pair after pair, each into all panels, so that memory is read in order.
+/// Asks for a panel's columns of a row a few rows ahead: rows lie too far apart for the processor
+/// to see where the next one begins.
 template <typename T>
+HWY_INLINE void prefetch_row(Matrix<const T> from, std::int64_t row, std::int64_t panel) {
+  constexpr std::int64_t kAhead = 8;
+  constexpr auto kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+  if (row + kAhead < from.rows) {
+    const T* const begin = from.row(row + kAhead) + panel * kPanel;
+    for (std::int64_t col = 0; col < kPanel; col += kLine) {
+      hwy::Prefetch(begin + col);
+    }
+  }
+}
+
+/// Panel after panel, each written from its beginning to its end.
+template <WordKind kKind, typename T>
 void pack_rows(Matrix<const T> from, const PackedMatrix& to, Range panels) {
-  const WordKind kind = word_kind(to);
-  const std::int64_t per_word = kind == WordKind::kPair ? 2 : 1;
-  const std::int64_t words = packed_rows(to.dtype, to.rows) / per_word;
+  constexpr std::int64_t kPerWord = kKind == WordKind::kPair ? 2 : 1;
+  const std::int64_t words = packed_rows(to.dtype, to.rows) / kPerWord;
   const PanelPlace place{words, to.strip};
   HWY_ALIGN T copies[2][kPanel];
-  for (std::int64_t word = 0; word < words; ++word) {
-    auto* out = static_cast<std::uint32_t*>(to.data) + panels.begin * words * kPanel;
-    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel, out += words * kPanel) {
-      const T* const first = panel_row(from, word * per_word, panel, copies[0]);
-      if (kind == WordKind::kPair) {
+  auto* out = static_cast<std::uint32_t*>(to.data) + panels.begin * words * kPanel;
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel, out += words * kPanel) {
+    for (std::int64_t word = 0; word < words; ++word) {
+      prefetch_row(from, word * kPerWord, panel);
+      const T* const first = panel_row(from, word * kPerWord, panel, copies[0]);
+      if constexpr (kKind == WordKind::kPair) {
+        prefetch_row(from, 2 * word + 1, panel);
         pack_pair(first, panel_row(from, 2 * word + 1, panel, copies[1]), out + word * kPanel);
       } else {
-        pack_words(first, kind, place, word, out);
+        pack_words<kKind>(first, place, word, out);
       }
     }
   }
 }
 
+template <typename T>
+void pack_rows_as(WordKind kind, Matrix<const T> from, const PackedMatrix& to, Range panels) {
+  if (kind == WordKind::kPair) {
+    pack_rows<WordKind::kPair>(from, to, panels);
+  } else if (kind == WordKind::kWidened) {
+    pack_rows<WordKind::kWidened>(from, to, panels);
+  } else if constexpr (std::is_same_v<T, float>) {
+    pack_rows<WordKind::kFloat>(from, to, panels);
+  }
+}
+
 void pack_panels(const ConstOperand& from, const PackedMatrix& to, Range panels) {
   if (from.dtype == DType::kFloat32) {
-    pack_rows(from.as<float>(), to, panels);
+    pack_rows_as(word_kind(to), from.as<float>(), to, panels);
   } else {
-    pack_rows(from.as<BFloat16>(), to, panels);
+    pack_rows_as(word_kind(to), from.as<BFloat16>(), to, panels);
   }
 }
 
@@ -230,71 +267,38 @@ void pack_transposed_panel(const ConstOperand& from, const PackedMatrix& to, std
   }
 }
 
-HWY_INLINE void turn_8x8(const std::uint16_t* from,
-                         std::int64_t from_stride,
-                         std::uint16_t* to,
-                         std::int64_t to_stride) {
-  const hn::FixedTag<std::uint16_t, 8> d;
-  const hn::FixedTag<std::uint32_t, 4> d32;
-  const hn::FixedTag<std::uint64_t, 2> d64;
-  const auto pair = [&](std::int64_t i) HWY_ATTR { return hn::LoadU(d, from + i * from_stride); };
-  // Rows i and i + 4 side by side, then i and i + 2, then i and i + 1.
-  const auto a0 = hn::InterleaveLower(d, pair(0), pair(1));
-  const auto a1 = hn::InterleaveUpper(d, pair(0), pair(1));
-  const auto a2 = hn::InterleaveLower(d, pair(2), pair(3));
-  const auto a3 = hn::InterleaveUpper(d, pair(2), pair(3));
-  const auto a4 = hn::InterleaveLower(d, pair(4), pair(5));
-  const auto a5 = hn::InterleaveUpper(d, pair(4), pair(5));
-  const auto a6 = hn::InterleaveLower(d, pair(6), pair(7));
-  const auto a7 = hn::InterleaveUpper(d, pair(6), pair(7));
-  const auto quad = [&](auto low, auto high, std::int64_t half) HWY_ATTR {
-    const auto x = hn::BitCast(d32, low);
-    const auto y = hn::BitCast(d32, high);
-    return hn::BitCast(d64,
-                       half == 0 ? hn::InterleaveLower(d32, x, y) : hn::InterleaveUpper(d32, x, y));
-  };
-  const auto store = [&](auto top, auto bottom, std::int64_t row) HWY_ATTR {
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, top, bottom)), d, to + row * to_stride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, top, bottom)), d,
-               to + (row + 1) * to_stride);
-  };
-  store(quad(a0, a2, 0), quad(a4, a6, 0), 0);
-  store(quad(a0, a2, 1), quad(a4, a6, 1), 2);
-  store(quad(a1, a3, 0), quad(a5, a7, 0), 4);
-  store(quad(a1, a3, 1), quad(a5, a7, 1), 6);
-}
-
-/// Whole cache lines of the source for all its rows, so that each is fetched once. Lines of the
-/// target are asked for before they are written: their distance is one that no processor guesses.
-template <typename Word, std::int64_t kTurn, typename Turn>
-void transpose_words(const ConstOperand& source, const Operand& target, const Turn& turn) {
+/// By lines of columns, so that each line of the source is fetched once. Lines of the target are
+/// asked for before they are written: their distance is one that no processor guesses. The last
+/// block of rows or columns overlaps the one before it.
+template <typename Word>
+void transpose_words(const ConstOperand& source, const Operand& target) {
   constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Word));
+  constexpr std::int64_t kRows = kTurnedRows<Word>;
+  constexpr std::int64_t kCols = kTurnedCols<Word>;
   const auto* const from = static_cast<const Word*>(source.data);
   auto* const to = static_cast<Word*>(target.data);
   const std::int64_t rows = source.rows;
   const std::int64_t cols = source.cols;
-  const std::int64_t stride = source.stride;
-  const std::int64_t to_stride = target.stride;
-  for (std::int64_t line = 0; line < cols; line += kLine) {
-    const std::int64_t line_end = std::min(cols, line + kLine);
-    std::int64_t i = 0;
-    for (; i + kTurn <= rows; i += kTurn) {
-      for (std::int64_t row = line; row < line_end && i % kLine == 0 && i + kLine < rows; ++row) {
-        hwy::Prefetch(to + row * to_stride + i + kLine);
-      }
-      std::int64_t j = line;
-      for (; j + kTurn <= line_end; j += kTurn) {
-        turn(from + i * stride + j, stride, to + j * to_stride + i, to_stride);
-      }
-      for (; j < line_end; ++j) {
-        for (std::int64_t r = i; r < i + kTurn; ++r) {
-          to[j * to_stride + r] = from[r * stride + j];
-        }
+  if (rows < kRows || cols < kCols) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < cols; ++j) {
+        to[j * target.stride + i] = from[i * source.stride + j];
       }
     }
-    for (; i < rows; ++i) {
-      for (std::int64_t j = line; j < line_end; ++j) {
-        to[j * to_stride + i] = from[i * stride + j];
+    return;
+  }
+  for (std::int64_t line = 0; line < cols; line += kLine) {
+    const std::int64_t line_end = std::min(cols, line + kLine);
+    for (std::int64_t i = 0; i < rows; i += kRows) {
+      const std::int64_t ahead = i + 2 * kLine;
+      for (std::int64_t col = line; col < line_end && i % kLine == 0 && ahead < rows; ++col) {
+        hwy::Prefetch(to + col * target.stride + ahead);
+      }
+      const std::int64_t row = std::min(i, rows - kRows);
+      for (std::int64_t j = line; j < line_end; j += kCols) {
+        const std::int64_t col = std::min(j, cols - kCols);
+        turn_block(from + row * source.stride + col, source.stride, to + col * target.stride + row,
+                   target.stride);
       }
     }
   }
@@ -302,15 +306,9 @@ void transpose_words(const ConstOperand& source, const Operand& target, const Tu
 
 void transpose_any(const ConstOperand& from, const Operand& to) {
   if (from.dtype == DType::kFloat32) {
-    transpose_words<std::uint32_t, 4>(
-        from, to,
-        [](const std::uint32_t* x, std::int64_t x_stride, std::uint32_t* y, std::int64_t y_stride)
-            HWY_ATTR { turn_4x4(x, x_stride, y, y_stride); });
+    transpose_words<std::uint32_t>(from, to);
   } else {
-    transpose_words<std::uint16_t, 8>(
-        from, to,
-        [](const std::uint16_t* x, std::int64_t x_stride, std::uint16_t* y, std::int64_t y_stride)
-            HWY_ATTR { turn_8x8(x, x_stride, y, y_stride); });
+    transpose_words<std::uint16_t>(from, to);
   }
 }
 

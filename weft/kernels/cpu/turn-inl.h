@@ -65,6 +65,56 @@ HWY_INLINE void turn_4x4(const Word* from,
              [&](auto v, std::int64_t j) HWY_ATTR { hn::StoreU(v, d, to + j * to_stride); });
 }
 
+/// Rows and columns that turn_block() turns: rows as many as Word has lanes in a register, but no
+/// more than a cache line has; columns as many as 16 bytes have.
+using TurnedWords = hn::CappedTag<std::uint32_t, 16>;
+template <typename Word>
+constexpr std::int64_t kTurnedRows = hn::MaxLanes(hn::Repartition<Word, TurnedWords>());
+template <typename Word>
+constexpr std::int64_t kTurnedCols = 16 / static_cast<std::int64_t>(sizeof(Word));
+
+/// to[j · to_stride + i] = from[i · from_stride + j] for rows i and columns j of a block.
+HWY_INLINE void turn_block(const std::uint32_t* from,
+                           std::int64_t from_stride,
+                           std::uint32_t* to,
+                           std::int64_t to_stride) {
+  const TurnedWords d;
+  turn_rows(
+      d, [&](std::int64_t row) HWY_ATTR { return from + row * from_stride; },
+      [&](auto v, std::int64_t j) HWY_ATTR { hn::StoreU(v, d, to + j * to_stride); });
+}
+
+/// Two rows of 16 bits, interleaved, are one row of words: of the lower four columns, and of the
+/// upper.
+HWY_INLINE void turn_block(const std::uint16_t* from,
+                           std::int64_t from_stride,
+                           std::uint16_t* to,
+                           std::int64_t to_stride) {
+  const TurnedWords d;
+  const hn::Repartition<std::uint16_t, TurnedWords> d16;
+  const auto rows_of = [&](std::int64_t first, std::int64_t pair) HWY_ATTR {
+    const auto place = [&](std::int64_t row) HWY_ATTR {
+      return reinterpret_cast<const std::uint32_t*>(from + (2 * row + first) * from_stride);
+    };
+    return hn::BitCast(d16, load_blocks(d, place, pair));
+  };
+  const auto turn = [&](const auto& words, std::int64_t col) HWY_ATTR {
+    turn_words(d, words(0), words(1), words(2), words(3), [&](auto v, std::int64_t j) HWY_ATTR {
+      hn::StoreU(hn::BitCast(d16, v), d16, to + (col + j) * to_stride);
+    });
+  };
+  turn(
+      [&](std::int64_t r) HWY_ATTR {
+        return hn::BitCast(d, hn::InterleaveLower(d16, rows_of(0, r), rows_of(1, r)));
+      },
+      0);
+  turn(
+      [&](std::int64_t r) HWY_ATTR {
+        return hn::BitCast(d, hn::InterleaveUpper(d16, rows_of(0, r), rows_of(1, r)));
+      },
+      4);
+}
+
 }  // namespace weft::kernels::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
