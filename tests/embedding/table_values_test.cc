@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 
@@ -91,6 +92,17 @@ TEST(InitialState, IsWhatAFreshTableHolds) {
         shard.read_state(index, 4500, 100, held.data());
         shard.initial_state(index, 4500, 100, initial.data());
         EXPECT_TRUE(held == initial) << items[index].kind << " " << describe(table);
+
+        // Rows in place have the same bytes; weights in two halves lie nowhere.
+        const RowsInPlace rows = shard.rows_in_place(index, 4500, 100);
+        const bool in_halves = index == 0 && dtype == spec::RowDType::kSplitBf16;
+        ASSERT_EQ(rows.begin == nullptr, in_halves) << items[index].kind << " " << describe(table);
+        for (std::size_t row = 0; row < 100 && !in_halves; ++row) {
+          EXPECT_EQ(std::memcmp(rows.begin + static_cast<std::ptrdiff_t>(row) * rows.stride,
+                                held.data() + row * (bytes / 100), bytes / 100),
+                    0)
+              << row << " of " << items[index].kind << " " << describe(table);
+        }
       }
     }
   }

@@ -1,4 +1,4 @@
-/// Element words of a compact block and their sum (weft/checkpoint/state_hash.h has the formula).
+/// Element words of rows of an item and their sum (weft/checkpoint/state_hash.h has the formula).
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,15 @@ namespace weft::checkpoint {
 /// Times the number of a row, plus one, it keeps words of neighbours apart.
 inline constexpr std::uint64_t kElementStep = 0x9e3779b97f4a7c15ULL;
 
+/// Bytes of rows that a thread hashes at a time.
+inline constexpr std::int64_t kHashTaskBytes = 512 << 10;
+
 /// Bytes of a row of the item's block.
-inline std::int64_t row_bytes(const StateItem& item) {
+inline std::int64_t item_row_bytes(const StateItem& item) {
   return (item.col_end - item.col_begin) * size_of(item.dtype);
 }
 
-/// Rows of a compact block: their item, how many, and the number of each.
+/// Rows of an item: how many, and the number of each.
 template <typename RowAt>
 struct HashedRows {
   const StateItem& item;
@@ -29,19 +32,21 @@ struct HashedRows {
   RowAt row_at;
 };
 
-/// Σ of the element words of a compact block; elements equal to `initial` (may be null) count zero.
+/// Σ of the element words of rows; elements equal to `initial` (may begin at null) count zero.
 template <typename RowAt>
-std::uint64_t hash_block(const HashedRows<RowAt>& block,
-                         const std::byte* values,
-                         const std::byte* initial) {
+std::uint64_t hash_rows(const HashedRows<RowAt>& block,
+                        const RowsInPlace& values,
+                        const RowsInPlace& initial) {
   const std::uint64_t key = item_key(block.item);
   std::vector<std::uint64_t> row_keys(static_cast<std::size_t>(block.rows));
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const auto row = static_cast<std::uint64_t>(block.row_at(r));
     row_keys[static_cast<std::size_t>(r)] = mix64(key + (row + 1) * kElementStep);
   }
-  return kernels::cpu::element_hash({.values = values,
-                                     .initial = initial,
+  return kernels::cpu::element_hash({.values = values.begin,
+                                     .initial = initial.begin,
+                                     .values_stride = values.stride,
+                                     .initial_stride = initial.stride,
                                      .row_keys = row_keys.data(),
                                      .rows = block.rows,
                                      .cols = block.item.col_end - block.item.col_begin,

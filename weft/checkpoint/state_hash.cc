@@ -20,13 +20,12 @@
 #include "weft/base/thread_pool.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/element_hash.h"
+#include "weft/checkpoint/listed_rows.h"
 #include "weft/checkpoint/manifest.h"
-#include "weft/tensor/packed_items.h"
 
 namespace weft::checkpoint {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 512 << 10;
 /// A row by list costs more than one in order: where more than 1 / kMostWritten of the rows are
 /// written, all are looked at.
 constexpr std::int64_t kMostWritten = 2;
@@ -41,11 +40,11 @@ struct Task {
   std::int64_t rows = 0;
 };
 
-std::uint64_t hash_task(const Task& task, const std::byte* values, const std::byte* initial) {
-  return hash_block(
+std::uint64_t hash_task(const Task& task, const RowsInPlace& values, const std::byte* initial) {
+  return hash_rows(
       HashedRows{*task.item, task.rows,
                  [&task](std::int64_t r) { return task.row_begin + r * task.item->row_step; }},
-      values, initial);
+      values, {initial, item_row_bytes(*task.item)});
 }
 
 void add_tasks(std::vector<Task>& tasks,
@@ -53,10 +52,10 @@ void add_tasks(std::vector<Task>& tasks,
                const StateItem& item,
                std::size_t index,
                std::size_t slot) {
-  if (row_bytes(item) == 0) {
+  if (item_row_bytes(item) == 0) {
     return;
   }
-  const std::int64_t step = std::max<std::int64_t>(1, kTaskBytes / row_bytes(item));
+  const std::int64_t step = std::max<std::int64_t>(1, kHashTaskBytes / item_row_bytes(item));
   const RowSet held = item.held();
   for (std::int64_t i = 0; i < held.size(); i += step) {
     tasks.push_back({&source, &item, index, slot, held.row(i), std::min(step, held.size() - i)});
@@ -73,15 +72,19 @@ void work(const std::vector<Task>& tasks,
   std::vector<std::byte> start;
   for (std::size_t i = next++; i < tasks.size(); i = next++) {
     const Task& task = tasks[i];
-    const auto bytes = static_cast<std::size_t>(task.rows * row_bytes(*task.item));
-    values.resize(std::max(values.size(), bytes));
-    task.source->read_state(task.index, task.row_begin, task.rows, values.data());
+    const auto bytes = static_cast<std::size_t>(task.rows * item_row_bytes(*task.item));
+    RowsInPlace rows = task.source->rows_in_place(task.index, task.row_begin, task.rows);
+    if (rows.begin == nullptr) {
+      values.resize(std::max(values.size(), bytes));
+      task.source->read_state(task.index, task.row_begin, task.rows, values.data());
+      rows = {values.data(), item_row_bytes(*task.item)};
+    }
     bool has_initial = false;
     if (initial) {
       start.resize(std::max(start.size(), bytes));
       has_initial = initial(*task.item, task.row_begin, task.rows, start.data());
     }
-    sums[task.slot] += hash_task(task, values.data(), has_initial ? start.data() : nullptr);
+    sums[task.slot] += hash_task(task, rows, has_initial ? start.data() : nullptr);
     progress.add(static_cast<std::int64_t>(bytes));
   }
 }
@@ -93,7 +96,7 @@ std::vector<std::uint64_t> run_tasks(Context& ctx,
                                      WorkProgress& progress) {
   std::int64_t total = 0;
   for (const Task& task : tasks) {
-    total += task.rows * row_bytes(*task.item);
+    total += task.rows * item_row_bytes(*task.item);
   }
   progress.begin({.activity = "hashing", .place = "its state", .total = total});
   std::vector<std::atomic<std::uint64_t>> sums(slots);
@@ -229,110 +232,6 @@ std::uint64_t item_key(const StateItem& item) {
 
 namespace {
 
-constexpr std::size_t kNoSum = static_cast<std::size_t>(-1);
-
-/// Which rows of a source are hashed by list: of one of which those that do not exist are not there
-/// all that exist, of others those that somebody has written. The rest has its initial values.
-enum class ListOf : std::uint8_t { kExisting, kWritten };
-
-/// The hash of rows that come by list. All others have their initial values, which count zero. A
-/// batch of rows at a time, by tasks.
-class ListedRows {
- public:
-  /// `slots`: of each item the sum that it belongs to, or kNoSum.
-  ListedRows(Context& ctx,
-             const RowState& rows,
-             ListOf list,
-             const std::vector<StateItem>& items,
-             const std::vector<std::size_t>& slots)
-      : ctx_(ctx), rows_(rows), list_(list), row_bytes_(rows.row_shape().packed.bytes()) {
-    const RowState::Shape shape = rows.row_shape();
-    places_ = packed_items(shape, items);
-    const auto first = static_cast<std::size_t>(shape.first_item);
-    items_ = std::span(items).subspan(first, places_.size());
-    slots_.assign(slots.begin() + shape.first_item,
-                  slots.begin() + shape.first_item + std::ssize(places_));
-  }
-
-  /// Adds the words of all rows.
-  void add_to(std::span<std::uint64_t> sums, WorkProgress& progress) {
-    const std::int64_t task = std::max<std::int64_t>(1, kTaskBytes / row_bytes_);
-    const std::int64_t threads = ctx_.pool == nullptr ? 1 : ctx_.pool->threads();
-    const auto most = static_cast<std::size_t>(task * threads * 4);
-    std::vector<std::int64_t> waiting;
-    const auto visit = [&](std::span<const std::int64_t> some) {
-      waiting.insert(waiting.end(), some.begin(), some.end());
-      if (waiting.size() >= most) {
-        hash(waiting, task, sums, progress);
-        waiting.clear();
-      }
-    };
-    if (list_ == ListOf::kExisting) {
-      rows_.for_each_row(StateRows::kExisting, visit);
-    } else {
-      rows_.for_each_written_row(visit);
-    }
-    hash(waiting, task, sums, progress);
-  }
-
- private:
-  void hash(std::span<const std::int64_t> rows,
-            std::int64_t task,
-            std::span<std::uint64_t> sums,
-            WorkProgress& progress) {
-    const std::int64_t tasks = (std::ssize(rows) + task - 1) / task;
-    std::vector<std::atomic<std::uint64_t>> added(sums.size());
-    const auto run = [&](std::int64_t i) {
-      const auto first = static_cast<std::size_t>(i * task);
-      const auto some =
-          rows.subspan(first, std::min(static_cast<std::size_t>(task), rows.size() - first));
-      hash_some(some, added);
-      progress.add(std::ssize(some) * row_bytes_);
-    };
-    if (ctx_.pool == nullptr) {
-      for (std::int64_t i = 0; i < tasks; ++i) {
-        run(i);
-      }
-    } else {
-      ctx_.pool->parallel_for(tasks, run);
-    }
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i] += added[i];
-    }
-  }
-
-  void hash_some(std::span<const std::int64_t> rows,
-                 std::vector<std::atomic<std::uint64_t>>& sums) const {
-    const auto bytes = rows.size() * static_cast<std::size_t>(row_bytes_);
-    std::vector<std::byte> packed(bytes);
-    std::vector<std::byte> initial(bytes);
-    rows_.read_rows(rows, packed.data());
-    rows_.initial_rows(rows, initial.data());
-    std::vector<std::byte> values;
-    std::vector<std::byte> start;
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (slots_[i] == kNoSum) {
-        continue;
-      }
-      values.resize(rows.size() * static_cast<std::size_t>(row_bytes(items_[i])));
-      start.resize(values.size());
-      copy_item(places_[i], packed.data(), row_bytes_, std::ssize(rows), values.data());
-      copy_item(places_[i], initial.data(), row_bytes_, std::ssize(rows), start.data());
-      const auto row_at = [rows](std::int64_t r) { return rows[static_cast<std::size_t>(r)]; };
-      sums[slots_[i]] +=
-          hash_block(HashedRows{items_[i], std::ssize(rows), row_at}, values.data(), start.data());
-    }
-  }
-
-  Context& ctx_;
-  const RowState& rows_;
-  ListOf list_;
-  std::span<const StateItem> items_;
-  std::vector<std::size_t> slots_;  // of these
-  std::vector<PackedItem> places_;
-  std::int64_t row_bytes_;
-};
-
 /// What is hashed: ranges of rows, and rows by list.
 struct HashWork {
   std::vector<Task>& tasks;
@@ -393,9 +292,7 @@ StateHash hash_own(Context& ctx,
     add_source(ctx, *sources[s], lists[s], slots, initial, {tasks, listed});
   }
   auto sums = run_tasks(ctx, tasks, initial, 2, progress);
-  for (ListedRows& rows : listed) {
-    rows.add_to(sums, progress);
-  }
+  add_listed(ctx, listed, sums, progress);
   return {sums[0], sums[0] + sums[1]};
 }
 
@@ -453,9 +350,7 @@ void compare_replicas(comm::Communicator& comm,
   std::map<BlockName, std::uint64_t> own_hashes;
   agree(comm, ctx, [&](WorkProgress& progress) {
     auto sums = run_tasks(ctx, tasks, {}, own.size(), progress);
-    for (ListedRows& rows : listed) {
-      rows.add_to(sums, progress);
-    }
+    add_listed(ctx, listed, sums, progress);
     for (std::size_t i = 0; i < own.size(); ++i) {
       own[i].hash = sums[i];
       own_hashes[own[i].name] = sums[i];

@@ -189,6 +189,9 @@ class TableShard final : public StateSource, public StateSink {
                   std::int64_t row_begin,
                   std::int64_t rows,
                   void* out) const override;
+  [[nodiscard]] RowsInPlace rows_in_place(std::size_t index,
+                                          std::int64_t row_begin,
+                                          std::int64_t rows) const override;
   void write_state(std::size_t index,
                    std::int64_t row_begin,
                    std::int64_t rows,

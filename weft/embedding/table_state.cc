@@ -160,6 +160,16 @@ void TableShard::read_state(std::size_t index,
   kernels::copy_from_rows(ctx, std::span(&copy, 1));
 }
 
+RowsInPlace TableShard::rows_in_place(std::size_t index,
+                                      std::int64_t row_begin,
+                                      std::int64_t rows) const {
+  check_rows(row_begin, rows);
+  if (tier_ != nullptr || overflow_.device()->kind() != DeviceKind::kCpu) {
+    return {};
+  }
+  return kernels::rows_in_place(item_copy(item_place(index), row_begin, rows));
+}
+
 void TableShard::write_state(std::size_t index,
                              std::int64_t row_begin,
                              std::int64_t rows,

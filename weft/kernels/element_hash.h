@@ -1,5 +1,5 @@
-/// The sum of the words by which state is hashed (weft/checkpoint/state_hash.h), over a compact
-/// block in host memory.
+/// The sum of the words by which state is hashed (weft/checkpoint/state_hash.h), over a block in
+/// host memory.
 ///
 /// word = mix64(mix64(row_key + (column + 1)·g) xor bits), g = 0x9e3779b97f4a7c15, bits of an
 /// element extended with zeros; an element whose bits equal its initial value counts zero. Sums are
@@ -13,10 +13,12 @@
 
 namespace weft::kernels {
 
-/// Rows of an item: [rows, cols] elements of 1, 2, 4 or 8 bytes.
+/// Rows of an item: [rows, cols] elements of 1, 2, 4 or 8 bytes, at any address.
 struct ElementBlock {
   const void* values = nullptr;
   const void* initial = nullptr;            ///< the same of initial values; null: all count
+  std::int64_t values_stride = 0;           ///< bytes from row to row
+  std::int64_t initial_stride = 0;          ///< the same of initial values
   const std::uint64_t* row_keys = nullptr;  ///< [rows]
   std::int64_t rows = 0;
   std::int64_t cols = 0;

@@ -15,6 +15,7 @@
 #include "weft/base/parts.h"
 #include "weft/kernels/rows.h"
 #include "weft/tensor/device.h"
+#include "weft/tensor/state.h"
 
 namespace weft::kernels {
 
@@ -35,6 +36,10 @@ struct RowCopy {
 
 /// Bytes of an element that is copied.
 std::int64_t element_bytes(const RowTable& table, RowCopy::Part part);
+
+/// Where the bytes lie that copy_from_rows() would copy, if the rows are in host memory; nowhere
+/// where they are in two halves.
+RowsInPlace rows_in_place(const RowCopy& job);
 
 /// Fills the matrices of all jobs.
 void copy_from_rows(Context& ctx, std::span<const RowCopy> jobs);

@@ -117,6 +117,12 @@ class RowState {
   [[nodiscard]] virtual std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) = 0;
 };
 
+/// Rows in host memory, so many bytes from row to row; nowhere where `begin` is null.
+struct RowsInPlace {
+  const std::byte* begin = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// Gives state out. Items are listed in a fixed order.
 class StateSource {
  public:
@@ -130,6 +136,14 @@ class StateSource {
                           std::int64_t row_begin,
                           std::int64_t rows,
                           void* out) const = 0;
+
+  /// Where the rows that read_state() would copy lie, until somebody changes them; nowhere, where
+  /// their bytes do not lie like that in host memory.
+  [[nodiscard]] virtual RowsInPlace rows_in_place(std::size_t /*index*/,
+                                                  std::int64_t /*row_begin*/,
+                                                  std::int64_t /*rows*/) const {
+    return {};
+  }
 
   /// The items' rows one by one, where they are those of a table; else null.
   [[nodiscard]] virtual const RowState* row_state() const { return nullptr; }

@@ -1,9 +1,10 @@
 // for each row:  for each vector of columns, an element per 64-bit lane:
 //   sum += mix64(mix64(row key + columns · g) xor bits), or 0 where bits are the initial ones
-// Of an item of one column a vector has as many rows.
+// Of an item of one column a vector has as many rows, which are brought together first.
 
 #include "weft/kernels/element_hash.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,10 +37,11 @@ HWY_INLINE HashVec mix(HashVec x) {
   return hn::Xor(x, hn::ShiftRight<31>(x));
 }
 
-/// Elements side by side, one per lane.
+/// Elements side by side at any address, one per lane.
 template <typename Bits>
-HWY_INLINE HashVec load_bits(const Bits* from) {
+HWY_INLINE HashVec load_bits(const std::byte* place) {
   const HashLanes d;
+  const auto* const from = reinterpret_cast<const Bits*>(place);
   if constexpr (sizeof(Bits) == 8) {
     return hn::LoadU(d, from);
   } else if constexpr (sizeof(Bits) == 4) {
@@ -50,38 +52,41 @@ HWY_INLINE HashVec load_bits(const Bits* from) {
   }
 }
 
-/// Words of elements whose keys (of row and column) are given; `initial` may be null.
+/// Element i of an array at any address.
 template <typename Bits>
-HWY_INLINE HashVec words(HashVec keys, const Bits* values, const Bits* initial) {
-  const HashVec bits = load_bits(values);
-  const HashVec word = mix(hn::Xor(mix(keys), bits));
-  return initial == nullptr ? word : hn::IfThenZeroElse(hn::Eq(bits, load_bits(initial)), word);
+HWY_INLINE Bits element(const std::byte* from, std::int64_t i) {
+  Bits bits;
+  std::memcpy(&bits, from + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
+  return bits;
 }
 
-template <typename Bits>
-HWY_INLINE std::uint64_t word(std::uint64_t key, Bits bits, const Bits* initial) {
-  return initial != nullptr && *initial == bits ? 0 : mix64(mix64(key) ^ bits);
-}
-
-/// `count` elements from an array, of which element i has the key keys(i), in vectors of keys(i)
-/// to keys(i + lanes - 1) that `vector_keys` makes.
+/// `count` elements from arrays, of which element i has the key keys(i), in vectors of keys(i) to
+/// keys(i + lanes - 1) that `vector_keys` makes. `initial` may be null.
 template <typename Bits, class VectorKeys, class Keys>
 HWY_INLINE HashVec sum_run(HashVec sum,
                            std::int64_t count,
-                           const Bits* values,
-                           const Bits* initial,
+                           const std::byte* values,
+                           const std::byte* initial,
                            const VectorKeys& vector_keys,
                            const Keys& keys) {
   const HashLanes d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Bits));
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    sum =
-        hn::Add(sum, words(vector_keys(i), values + i, initial == nullptr ? nullptr : initial + i));
+    const HashVec bits = load_bits<Bits>(values + i * kBytes);
+    HashVec word = mix(hn::Xor(mix(vector_keys(i)), bits));
+    if (initial != nullptr) {
+      word = hn::IfThenZeroElse(hn::Eq(bits, load_bits<Bits>(initial + i * kBytes)), word);
+    }
+    sum = hn::Add(sum, word);
   }
   std::uint64_t rest = 0;
   for (; i < count; ++i) {
-    rest += word(keys(i), values[i], initial == nullptr ? nullptr : initial + i);
+    const auto bits = element<Bits>(values, i);
+    if (initial == nullptr || element<Bits>(initial, i) != bits) {
+      rest += mix64(mix64(keys(i)) ^ bits);
+    }
   }
   return hn::Add(sum, hn::InsertLane(hn::Zero(d), 0, rest));
 }
@@ -98,32 +103,59 @@ std::uint64_t sum_lanes(HashVec lanes) {
   return sum;
 }
 
+/// The first elements of `count` rows, one behind the other.
+template <typename Bits>
+void gather_column(const std::byte* from, std::int64_t stride, std::int64_t count, std::byte* to) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    std::memcpy(to + r * static_cast<std::int64_t>(sizeof(Bits)), from + r * stride, sizeof(Bits));
+  }
+}
+
+template <typename Bits>
+HashVec sum_column(const ElementBlock& block, std::uint64_t first) {
+  constexpr std::int64_t kRows = 64;
+  const HashLanes d;
+  alignas(64) std::byte values[kRows * sizeof(Bits)];
+  alignas(64) std::byte initial[kRows * sizeof(Bits)];
+  HashVec sum = hn::Zero(d);
+  for (std::int64_t begin = 0; begin < block.rows; begin += kRows) {
+    const std::int64_t count = std::min(kRows, block.rows - begin);
+    gather_column<Bits>(static_cast<const std::byte*>(block.values) + begin * block.values_stride,
+                        block.values_stride, count, values);
+    if (block.initial != nullptr) {
+      gather_column<Bits>(
+          static_cast<const std::byte*>(block.initial) + begin * block.initial_stride,
+          block.initial_stride, count, initial);
+    }
+    const std::uint64_t* const keys = block.row_keys + begin;
+    sum = sum_run<Bits>(
+        sum, count, values, block.initial == nullptr ? nullptr : initial,
+        [&](std::int64_t r) HWY_ATTR { return hn::Add(hn::LoadU(d, keys + r), hn::Set(d, first)); },
+        [&](std::int64_t r) { return keys[r] + first; });
+  }
+  return sum;
+}
+
 template <typename Bits>
 std::uint64_t sum_of(const ElementBlock& block) {
   const HashLanes d;
-  const auto* values = static_cast<const Bits*>(block.values);
-  const auto* initial = static_cast<const Bits*>(block.initial);
   const std::uint64_t first = (static_cast<std::uint64_t>(block.first_col) + 1) * kHashStep;
-  HashVec sum = hn::Zero(d);
   if (block.cols == 1) {
-    sum = sum_run(
-        sum, block.rows, values, initial,
-        [&](std::int64_t r)
-            HWY_ATTR { return hn::Add(hn::LoadU(d, block.row_keys + r), hn::Set(d, first)); },
-        [&](std::int64_t r) { return block.row_keys[r] + first; });
-    return sum_lanes(sum);
+    return sum_lanes(sum_column<Bits>(block, first));
   }
+  const auto* const values = static_cast<const std::byte*>(block.values);
+  const auto* const initial = static_cast<const std::byte*>(block.initial);
   const HashVec steps = hn::Mul(hn::Iota(d, 0U), hn::Set(d, kHashStep));
+  HashVec sum = hn::Zero(d);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     const std::uint64_t key = block.row_keys[r] + first;
     const auto key_of = [key](std::int64_t c) {
       return key + static_cast<std::uint64_t>(c) * kHashStep;
     };
-    sum = sum_run(
-        sum, block.cols, values, initial,
+    sum = sum_run<Bits>(
+        sum, block.cols, values + r * block.values_stride,
+        initial == nullptr ? nullptr : initial + r * block.initial_stride,
         [&](std::int64_t c) HWY_ATTR { return hn::Add(hn::Set(d, key_of(c)), steps); }, key_of);
-    values += block.cols;
-    initial = initial == nullptr ? nullptr : initial + block.cols;
   }
   return sum_lanes(sum);
 }

@@ -89,6 +89,13 @@ std::int64_t element_bytes(const RowTable& table, RowCopy::Part part) {
   return words ? static_cast<std::int64_t>(sizeof(float)) : size_of(table.dtype);
 }
 
+RowsInPlace rows_in_place(const RowCopy& job) {
+  const RowPlace first = place_of(job, job.slots.begin);
+  const bool state = job.part == RowCopy::Part::kState;
+  return {.begin = first.low == nullptr ? first.row : nullptr,
+          .stride = state ? job.table.state_stride : job.table.weight_stride};
+}
+
 void cpu::copy_from_rows(Context& ctx, std::span<const RowCopy> jobs) {
   copy_rows(ctx, jobs, copy_from_row);
 }

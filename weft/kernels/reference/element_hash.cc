@@ -15,12 +15,13 @@ std::uint64_t sum_of(const ElementBlock& block) {
   const auto* values = static_cast<const char*>(block.values);
   const auto* initial = static_cast<const char*>(block.initial);
   std::uint64_t sum = 0;
-  std::int64_t at = 0;
   for (std::int64_t r = 0; r < block.rows; ++r) {
-    for (std::int64_t c = 0; c < block.cols; ++c, at += static_cast<std::int64_t>(sizeof(Bits))) {
+    for (std::int64_t c = 0; c < block.cols; ++c) {
+      const std::int64_t at = c * static_cast<std::int64_t>(sizeof(Bits));
       Bits bits;
-      std::memcpy(&bits, values + at, sizeof(Bits));
-      if (initial != nullptr && std::memcmp(&bits, initial + at, sizeof(Bits)) == 0) {
+      std::memcpy(&bits, values + r * block.values_stride + at, sizeof(Bits));
+      if (initial != nullptr &&
+          std::memcmp(&bits, initial + r * block.initial_stride + at, sizeof(Bits)) == 0) {
         continue;
       }
       const auto column = static_cast<std::uint64_t>(block.first_col + c) + 1;
