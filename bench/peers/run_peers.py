@@ -196,7 +196,11 @@ def arguments():
     parser.add_argument("--only", action="append", help="a workload whose name begins so; may be repeated")
     parser.add_argument("--compute", action="append", choices=("fp32", "bf16"),
                         help="default: fp32, and bf16 where the processor has it")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for prefix in options.only or []:
+        if not any(workload.startswith(prefix) for workload in WORKLOADS):
+            parser.error(f"--only {prefix}: no workload begins so; there are {', '.join(repr(w) for w in WORKLOADS)}")
+    return options
 
 
 def main():
