@@ -92,10 +92,10 @@ RowsInPlace ListedRows::place_of(std::size_t i,
   if (!places_[i].in_halves) {
     return {packed.data() + places_[i].offset, row_bytes_};
   }
-  const std::int64_t stride = item_row_bytes(items_[i]);
-  copy.resize(std::max(copy.size(), static_cast<std::size_t>(rows * stride)));
+  const std::int64_t bytes = item_row_bytes(items_[i]);
+  copy.resize(std::max(copy.size(), static_cast<std::size_t>(rows * bytes)));
   copy_item(places_[i], packed.data(), row_bytes_, rows, copy.data());
-  return {copy.data(), stride};
+  return {copy.data(), bytes};
 }
 
 void add_listed(Context& ctx,
