@@ -96,7 +96,7 @@ TEST(DenseWork, BytesByHand) {
   const DenseWork work = dense_work(config);
   EXPECT_EQ(work.layers.held, 4 * (in + out));
   EXPECT_EQ(work.layers.forward, 4 * (in + out) + 4 * (2 * fields + 2 * 6));
-  EXPECT_EQ(work.layers.backward, 4 * (2 * in + 3 * out + 4 * active) + 4 * fields);
+  EXPECT_EQ(work.layers.backward, 4 * (2 * in + 3 * out + 3 * active) + 4 * fields);
   EXPECT_EQ(work.kept.held, 8 * vectors + 4 * (in + out));
   EXPECT_EQ(work.kept.forward, 4 * vectors);
   EXPECT_EQ(work.kept.backward, 8 * vectors + 12 * (in + out));

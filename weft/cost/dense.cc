@@ -98,7 +98,7 @@ class Counter {
     work_.weight_flops += flops;
     const double values = value * times;
     move(values * (in + out), values * (2.0 * in + 3.0 * out));
-    move(0.0, layer.has_relu ? 4.0 * values * out : 0.0);
+    move(0.0, layer.has_relu ? 3.0 * values * out : 0.0);
     work_.layers.held += values * (in + out);
     work_.kept.held += values * (in + out);
     work_.kept.backward += 3.0 * values * (in + out);

@@ -8,9 +8,9 @@
 ///
 /// Between products values are moved, once per use; e bytes each, those of the precision:
 ///   layer      forward e (in + out): read, written. Backward e (2 in + 3 out): the input read to
-///   be
-///              packed for the weights' gradient, its gradient written; the output's gradient read
-///              twice and packed. With an activation e 4 out more: its gradient, in place, and sums
+///              be packed for the weights' gradient, its gradient written; the output's gradient
+///              read twice and packed. With an activation e 3 out more: its output read, its
+///              gradient changed in place and summed in one pass
 ///   packed     3 e (in + out): operands of the weights' gradient, which wait for the products of
 ///              all slices: fetched, written and, by these products, read
 ///   vectors    12 D per field: read; their gradients fetched and written. 4 D more of gradients
