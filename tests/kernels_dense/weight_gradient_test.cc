@@ -80,12 +80,15 @@ TEST_P(Packing, EveryElementIsWhereTheLayoutSays) {
       for (std::int64_t p = 0; p < straight.matrix.panels(); ++p) {
         pack(source, straight.matrix, {p, p + 1});
       }
+      PackedCopy at_once(GetParam(), rows, cols);
+      pack(source, at_once.matrix, {0, at_once.matrix.panels()});
       pack_transposed(source, turned.matrix, {0, turned.matrix.panels()});
       for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t j = 0; j < cols; ++j) {
           const float expected =
               GetParam() == DType::kFloat32 ? from.row(i)[j] : to_float(half.row(i)[j]);
           ASSERT_EQ(expected, unpacked(straight.matrix, i, j)) << i << ", " << j;
+          ASSERT_EQ(expected, unpacked(at_once.matrix, i, j)) << i << ", " << j;
           ASSERT_EQ(expected, unpacked(turned.matrix, j, i)) << i << ", " << j;
         }
       }

@@ -186,6 +186,11 @@ namespace weft::kernels {
 HWY_EXPORT(sum_words);
 
 std::uint64_t cpu::element_hash(const ElementBlock& block) {
+  const std::int64_t bytes = block.cols * block.element_bytes;
+  WEFT_CHECK(
+      block.values_stride >= bytes && (block.initial == nullptr || block.initial_stride >= bytes),
+      "rows of {} bytes at distances of {} and {}", bytes, block.values_stride,
+      block.initial_stride);
   return HWY_DYNAMIC_DISPATCH(sum_words)(block);
 }
 

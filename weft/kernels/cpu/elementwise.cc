@@ -120,7 +120,7 @@ void finish_operand(Matrix<const float> x,
   }
 }
 
-/// dy of a vector behind the ReLU, stored, and as fp32.
+/// Stores dy of a vector behind the ReLU, and returns it as fp32.
 template <class D>
 HWY_INLINE hn::Vec<D> relu_vector(D d, const float* y, float* dy) {
   const auto above = hn::Gt(hn::LoadU(d, y), hn::Zero(d));

@@ -1,5 +1,6 @@
 // forward          y = act(x · pack_transposed(W) + b)
-// backward         dx = dy · pack(W); dx = 0 where the layer below gave 0; dbias = column sums
+// backward         dx = dy · pack(W); dx = 0 where the layer below gave 0, with dbias, its column
+//                  sums, in the same pass
 //
 // Weights are packed (pack.h) in both forms once per step, by tasks of a few panels.
 

@@ -1,13 +1,14 @@
-// pack             for each panel, for each row (pair):  64 columns side by side (interleaved), or
-// a
-//                  line of each of its strips
+// pack             for each panel, for each row (pair): 64 columns side by side (interleaved),
+//                  or a line of each of its strips
 //                  (bf16 stored as fp32: as fp32 panels, rounded and widened)
 // pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers
-// transpose        blocks of as many rows as a register has values, of 4 columns (fp32) or 8 (bf16)
+// transpose        blocks of as many rows as a register has values, of 4 columns (fp32) or 8
+//                  (bf16)
 //
 // A pair of bf16 rows is one row of 32-bit words, so bf16 panels are packed as words. Everything is
-// read once and written once, both by whole cache lines. What is written seldom lies in a cache: it
-// is written in the order of memory where that is possible, and asked for beforehand where not.
+// read once and written once, by whole cache lines where a register is one. What is written seldom
+// lies in a cache: it is written in the order of memory where that is possible, and asked for
+// beforehand where not.
 // fp32 values become bf16 on the way: no rounded copy of the weights is kept.
 
 #include "weft/kernels/cpu/pack.h"
@@ -89,8 +90,8 @@ struct PanelPlace {
     return begin * words + word * strip;
   }
 
-  /// From column `col` of its strip on.
-  [[nodiscard]] std::int64_t behind(std::int64_t word, std::int64_t col) const {
+  /// The same from any column on, as far as its strip goes.
+  [[nodiscard]] std::int64_t at_column(std::int64_t word, std::int64_t col) const {
     return at(word, col - col % strip) + col % strip;
   }
 };
@@ -193,23 +194,24 @@ void pack_turned(Matrix<const T> from,
         }
         load_words(source, kind, block + r * kBlock);
       }
-      std::uint32_t* const to = out + place.behind(word, row - begin);
-      for (std::int64_t r = 0; r < kBlock; r += kTurnedRows<std::uint32_t>) {
+      std::uint32_t* const to = out + place.at_column(word, row - begin);
+      for (std::int64_t r = 0; r < kBlock; r += kTurnedRows<std::uint32_t, WideWords>) {
         for (std::int64_t w = 0; w < kBlock; w += kTurnedCols<std::uint32_t>) {
-          turn_block(block + r * kBlock + w, kBlock, to + w * place.strip + r, place.strip);
+          turn_block(WideWords(), block + r * kBlock + w, kBlock, to + w * place.strip + r,
+                     place.strip);
         }
       }
     }
   }
 }
 
-/// Asks for a panel's columns of a row a few rows ahead: rows lie too far apart for the processor
-/// to see where the next one begins.
+/// Asks for a whole panel's columns of a row a few rows ahead: rows lie too far apart for the
+/// processor to see where the next one begins.
 template <typename T>
 HWY_INLINE void prefetch_row(Matrix<const T> from, std::int64_t row, std::int64_t panel) {
   constexpr std::int64_t kAhead = 8;
   constexpr auto kLine = 64 / static_cast<std::int64_t>(sizeof(T));
-  if (row + kAhead < from.rows) {
+  if (row + kAhead < from.rows && (panel + 1) * kPanel <= from.cols) {
     const T* const begin = from.row(row + kAhead) + panel * kPanel;
     for (std::int64_t col = 0; col < kPanel; col += kLine) {
       hwy::Prefetch(begin + col);
@@ -245,7 +247,7 @@ void pack_rows_as(WordKind kind, Matrix<const T> from, const PackedMatrix& to, R
     pack_rows<WordKind::kPair>(from, to, panels);
   } else if (kind == WordKind::kWidened) {
     pack_rows<WordKind::kWidened>(from, to, panels);
-  } else if constexpr (std::is_same_v<T, float>) {
+  } else if constexpr (std::is_same_v<T, float>) {  // check() lets bf16 into no panel of fp32
     pack_rows<WordKind::kFloat>(from, to, panels);
   }
 }
@@ -268,25 +270,17 @@ void pack_transposed_panel(const ConstOperand& from, const PackedMatrix& to, std
 }
 
 /// By lines of columns, so that each line of the source is fetched once. Lines of the target are
-/// asked for before they are written: their distance is one that no processor guesses. The last
-/// block of rows or columns overlaps the one before it.
-template <typename Word>
-void transpose_words(const ConstOperand& source, const Operand& target) {
+/// asked for two lines ahead: their distance is one that no processor guesses. The last block of
+/// rows or columns overlaps the one before it.
+template <typename Word, class D>
+void transpose_blocks(const ConstOperand& source, const Operand& target) {
   constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Word));
-  constexpr std::int64_t kRows = kTurnedRows<Word>;
+  constexpr std::int64_t kRows = kTurnedRows<Word, D>;
   constexpr std::int64_t kCols = kTurnedCols<Word>;
   const auto* const from = static_cast<const Word*>(source.data);
   auto* const to = static_cast<Word*>(target.data);
   const std::int64_t rows = source.rows;
   const std::int64_t cols = source.cols;
-  if (rows < kRows || cols < kCols) {
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < cols; ++j) {
-        to[j * target.stride + i] = from[i * source.stride + j];
-      }
-    }
-    return;
-  }
   for (std::int64_t line = 0; line < cols; line += kLine) {
     const std::int64_t line_end = std::min(cols, line + kLine);
     for (std::int64_t i = 0; i < rows; i += kRows) {
@@ -297,8 +291,27 @@ void transpose_words(const ConstOperand& source, const Operand& target) {
       const std::int64_t row = std::min(i, rows - kRows);
       for (std::int64_t j = line; j < line_end; j += kCols) {
         const std::int64_t col = std::min(j, cols - kCols);
-        turn_block(from + row * source.stride + col, source.stride, to + col * target.stride + row,
-                   target.stride);
+        turn_block(D(), from + row * source.stride + col, source.stride,
+                   to + col * target.stride + row, target.stride);
+      }
+    }
+  }
+}
+
+/// In blocks that the matrix has rows for, or value by value.
+template <typename Word>
+void transpose_words(const ConstOperand& source, const Operand& target) {
+  const bool is_wide = source.cols >= kTurnedCols<Word>;
+  if (is_wide && source.rows >= kTurnedRows<Word, WideWords>) {
+    transpose_blocks<Word, WideWords>(source, target);
+  } else if (is_wide && source.rows >= kTurnedRows<Word, NarrowWords>) {
+    transpose_blocks<Word, NarrowWords>(source, target);
+  } else {
+    const auto* const from = static_cast<const Word*>(source.data);
+    auto* const to = static_cast<Word*>(target.data);
+    for (std::int64_t i = 0; i < source.rows; ++i) {
+      for (std::int64_t j = 0; j < source.cols; ++j) {
+        to[j * target.stride + i] = from[i * source.stride + j];
       }
     }
   }

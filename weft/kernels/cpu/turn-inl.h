@@ -65,20 +65,24 @@ HWY_INLINE void turn_4x4(const Word* from,
              [&](auto v, std::int64_t j) HWY_ATTR { hn::StoreU(v, d, to + j * to_stride); });
 }
 
-/// Rows and columns that turn_block() turns: rows as many as Word has lanes in a register, but no
-/// more than a cache line has; columns as many as 16 bytes have.
-using TurnedWords = hn::CappedTag<std::uint32_t, 16>;
-template <typename Word>
-constexpr std::int64_t kTurnedRows = hn::MaxLanes(hn::Repartition<Word, TurnedWords>());
+/// Registers of whole cache lines, where there are such, and of 128 bits.
+using WideWords = hn::CappedTag<std::uint32_t, 16>;
+using NarrowWords = hn::FixedTag<std::uint32_t, 4>;
+
+/// Rows and columns that turn_block() turns with words of D: rows as many as Word has lanes in D,
+/// columns as many as 16 bytes have.
+template <typename Word, class D>
+constexpr std::int64_t kTurnedRows = hn::MaxLanes(hn::Repartition<Word, D>());
 template <typename Word>
 constexpr std::int64_t kTurnedCols = 16 / static_cast<std::int64_t>(sizeof(Word));
 
 /// to[j · to_stride + i] = from[i · from_stride + j] for rows i and columns j of a block.
-HWY_INLINE void turn_block(const std::uint32_t* from,
+template <class D>
+HWY_INLINE void turn_block(D d,
+                           const std::uint32_t* from,
                            std::int64_t from_stride,
                            std::uint32_t* to,
                            std::int64_t to_stride) {
-  const TurnedWords d;
   turn_rows(
       d, [&](std::int64_t row) HWY_ATTR { return from + row * from_stride; },
       [&](auto v, std::int64_t j) HWY_ATTR { hn::StoreU(v, d, to + j * to_stride); });
@@ -86,12 +90,13 @@ HWY_INLINE void turn_block(const std::uint32_t* from,
 
 /// Two rows of 16 bits, interleaved, are one row of words: of the lower four columns, and of the
 /// upper.
-HWY_INLINE void turn_block(const std::uint16_t* from,
+template <class D>
+HWY_INLINE void turn_block(D d,
+                           const std::uint16_t* from,
                            std::int64_t from_stride,
                            std::uint16_t* to,
                            std::int64_t to_stride) {
-  const TurnedWords d;
-  const hn::Repartition<std::uint16_t, TurnedWords> d16;
+  const hn::Repartition<std::uint16_t, D> d16;
   const auto rows_of = [&](std::int64_t first, std::int64_t pair) HWY_ATTR {
     const auto place = [&](std::int64_t row) HWY_ATTR {
       return reinterpret_cast<const std::uint32_t*>(from + (2 * row + first) * from_stride);
@@ -103,16 +108,14 @@ HWY_INLINE void turn_block(const std::uint16_t* from,
       hn::StoreU(hn::BitCast(d16, v), d16, to + (col + j) * to_stride);
     });
   };
-  turn(
-      [&](std::int64_t r) HWY_ATTR {
-        return hn::BitCast(d, hn::InterleaveLower(d16, rows_of(0, r), rows_of(1, r)));
-      },
-      0);
-  turn(
-      [&](std::int64_t r) HWY_ATTR {
-        return hn::BitCast(d, hn::InterleaveUpper(d16, rows_of(0, r), rows_of(1, r)));
-      },
-      4);
+  const auto lower = [&](std::int64_t r) HWY_ATTR {
+    return hn::BitCast(d, hn::InterleaveLower(d16, rows_of(0, r), rows_of(1, r)));
+  };
+  const auto upper = [&](std::int64_t r) HWY_ATTR {
+    return hn::BitCast(d, hn::InterleaveUpper(d16, rows_of(0, r), rows_of(1, r)));
+  };
+  turn(lower, 0);
+  turn(upper, 4);
 }
 
 }  // namespace weft::kernels::HWY_NAMESPACE
