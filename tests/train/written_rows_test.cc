@@ -135,6 +135,62 @@ void expect_equal_hashes(const spec::Config& config,
   });
 }
 
+/// A shard of which a third of the rows is written, by number in steps of `step`.
+std::unique_ptr<embedding::TableShard> third_written(Device& device,
+                                                     const spec::Table& table,
+                                                     std::int64_t step) {
+  const RowSet rows{1, table.num_embeddings, step};
+  const std::int64_t dim = table.embedding_dim;
+  auto shard = std::make_unique<embedding::TableShard>(device, table, rows, Range{0, dim}, 1,
+                                                       embedding::TableShardOptions{});
+  std::vector<float> row(static_cast<std::size_t>(dim), 0.5F);
+  for (std::int64_t r = 0; r < rows.size(); r += 3) {
+    row[0] = static_cast<float>(r);
+    shard->write_state(0, rows.row(r), 1, 0, dim, row.data());
+  }
+  return shard;
+}
+
+// Threads take tasks of a table, and their memory goes from a wide table to a narrow one and back.
+TEST(WrittenRowsHash, IsThatOfAllRowsByAnyNumberOfThreads) {
+  const std::unique_ptr<Device> device = make_device({.threads = 4});
+  spec::Table wide;
+  wide.name = "wide";
+  wide.embedding_dim = 64;
+  wide.num_embeddings = 60000;
+  wide.optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
+  spec::Table halves = wide;
+  halves.name = "halves";
+  halves.embedding_dim = 20;
+  halves.dtype = spec::RowDType::kSplitBf16;
+  halves.optimizer.type = SparseOptimizerKind::kAdagrad;
+  spec::Table last = wide;
+  last.name = "last";
+  std::vector<std::unique_ptr<embedding::TableShard>> shards;
+  shards.push_back(third_written(*device, wide, 1));
+  shards.push_back(third_written(*device, halves, 2));
+  shards.push_back(third_written(*device, last, 3));
+  std::vector<embedding::TableShard*> all;
+  std::vector<std::unique_ptr<AllRows>> plain;
+  std::vector<const StateSource*> own;
+  std::vector<const StateSource*> copied;
+  for (const auto& shard : shards) {
+    all.push_back(shard.get());
+    own.push_back(shard.get());
+    plain.push_back(std::make_unique<AllRows>(*shard));
+    copied.push_back(plain.back().get());
+    ASSERT_GT(*shard->row_state()->written_rows(), 0);
+  }
+  const checkpoint::InitialValues initial = initial_of(all);
+  Context ctx{.device = device.get()};
+  const checkpoint::StateHash expected = checkpoint::hash_state(ctx, copied, initial);
+  EXPECT_NE(expected, checkpoint::StateHash{});
+  EXPECT_EQ(checkpoint::hash_state(ctx, own, initial), expected);
+  ctx.pool = &device->pool();
+  EXPECT_EQ(checkpoint::hash_state(ctx, own, initial), expected);
+  EXPECT_EQ(checkpoint::hash_state(ctx, copied, initial), expected);
+}
+
 TEST(WrittenRowsHash, IsThatOfAllRowsForEverySharding) {
   for (const int ranks : {1, 3}) {
     for (const char* sharding : {"data_parallel", "table_wise", "row_wise", "column_wise"}) {

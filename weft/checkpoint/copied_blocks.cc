@@ -4,25 +4,19 @@
 #include <cstring>
 
 #include "weft/base/at.h"
+#include "weft/checkpoint/element_hash.h"
 
 namespace weft::checkpoint {
-namespace {
-
-std::int64_t row_bytes(const StateItem& item) {
-  return (item.col_end - item.col_begin) * size_of(item.dtype);
-}
-
-}  // namespace
-
 CopiedBlocks::CopiedBlocks(const SaveSources& sources) {
-  sources.for_each_block([this](const StateSource& source, std::size_t index,
-                                const StateItem& item) {
-    std::vector<std::byte>& copy = bytes_.emplace_back(at(item.held().size() * row_bytes(item)));
-    if (!copy.empty()) {
-      source.read_state(index, item.row_begin, item.held().size(), copy.data());
-    }
-    items_.push_back(item);
-  });
+  sources.for_each_block(
+      [this](const StateSource& source, std::size_t index, const StateItem& item) {
+        std::vector<std::byte>& copy =
+            bytes_.emplace_back(at(item.held().size() * item_row_bytes(item)));
+        if (!copy.empty()) {
+          source.read_state(index, item.row_begin, item.held().size(), copy.data());
+        }
+        items_.push_back(item);
+      });
   sources_.emplace(std::span(&self_, 1));
 }
 
@@ -31,8 +25,8 @@ void CopiedBlocks::read_state(std::size_t index,
                               std::int64_t rows,
                               void* out) const {
   const StateItem& item = items_[index];
-  std::memcpy(out, bytes_[index].data() + item.held().index(row_begin) * row_bytes(item),
-              at(rows * row_bytes(item)));
+  std::memcpy(out, bytes_[index].data() + item.held().index(row_begin) * item_row_bytes(item),
+              at(rows * item_row_bytes(item)));
 }
 
 }  // namespace weft::checkpoint

@@ -34,13 +34,13 @@ struct HashedRows {
 
 /// Σ of the element words of rows; elements equal to `initial` (may begin at null) count zero.
 template <typename RowAt>
-std::uint64_t hash_rows(const HashedRows<RowAt>& block,
+std::uint64_t hash_rows(const HashedRows<RowAt>& rows,
                         const RowsInPlace& values,
                         const RowsInPlace& initial) {
-  const std::uint64_t key = item_key(block.item);
-  std::vector<std::uint64_t> row_keys(static_cast<std::size_t>(block.rows));
-  for (std::int64_t r = 0; r < block.rows; ++r) {
-    const auto row = static_cast<std::uint64_t>(block.row_at(r));
+  const std::uint64_t key = item_key(rows.item);
+  std::vector<std::uint64_t> row_keys(static_cast<std::size_t>(rows.rows));
+  for (std::int64_t r = 0; r < rows.rows; ++r) {
+    const auto row = static_cast<std::uint64_t>(rows.row_at(r));
     row_keys[static_cast<std::size_t>(r)] = mix64(key + (row + 1) * kElementStep);
   }
   return kernels::cpu::element_hash({.values = values.begin,
@@ -48,10 +48,10 @@ std::uint64_t hash_rows(const HashedRows<RowAt>& block,
                                      .values_stride = values.stride,
                                      .initial_stride = initial.stride,
                                      .row_keys = row_keys.data(),
-                                     .rows = block.rows,
-                                     .cols = block.item.col_end - block.item.col_begin,
-                                     .first_col = block.item.col_begin,
-                                     .element_bytes = size_of(block.item.dtype)});
+                                     .rows = rows.rows,
+                                     .cols = rows.item.col_end - rows.item.col_begin,
+                                     .first_col = rows.item.col_begin,
+                                     .element_bytes = size_of(rows.item.dtype)});
 }
 
 }  // namespace weft::checkpoint

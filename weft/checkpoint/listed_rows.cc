@@ -49,10 +49,11 @@ void ListedRows::hash(std::span<const std::int64_t> rows,
                       std::span<std::uint64_t> sums,
                       std::span<Scratch> scratch,
                       WorkProgress& progress) const {
+  const std::int64_t end = std::ssize(rows);
+  const std::int64_t tasks = (end + task_rows_ - 1) / task_rows_;
   std::vector<std::atomic<std::uint64_t>> added(sums.size());
   std::atomic<std::int64_t> next = 0;
-  parallel_for(ctx_.pool, std::ssize(scratch), [&](std::int64_t thread) {
-    const std::int64_t end = std::ssize(rows);
+  parallel_for(ctx_.pool, std::min(std::ssize(scratch), tasks), [&](std::int64_t thread) {
     for (std::int64_t i = next.fetch_add(task_rows_); i < end; i = next.fetch_add(task_rows_)) {
       const auto some = rows.subspan(static_cast<std::size_t>(i),
                                      static_cast<std::size_t>(std::min(task_rows_, end - i)));

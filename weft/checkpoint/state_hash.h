@@ -33,10 +33,11 @@ struct StateHash {
 
 /// The part of the hash that this rank's first-holder blocks contribute. Elements whose bits equal
 /// their initial value count zero, and so do rows that do not exist, of sources that have them by
-/// list: these are not looked at. Parallel over ctx.pool (may be null); read_state() is then
-/// called from several threads at once. Where a source counts which rows were written
-/// (RowState::written_rows()) and these are few, the others are not looked at either: they have
-/// their initial values. Memory: 1 MiB per thread. Cost: a few ns per element that is looked at.
+/// list: these are not looked at. Parallel over ctx.pool (may be null); read_state() and
+/// rows_in_place() are then called from several threads at once. Where a source counts which rows
+/// were written (RowState::written_rows()) and these are few, the others are not looked at either:
+/// they have their initial values. Memory: 1 MiB per thread, 2 where rows by list are in halves.
+/// Cost: a few ns per element that is looked at.
 StateHash hash_state(Context& ctx,
                      std::span<const StateSource* const> sources,
                      const InitialValues& initial = {});
