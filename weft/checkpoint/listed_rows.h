@@ -15,18 +15,18 @@
 
 namespace weft::checkpoint {
 
-/// In place of the number of a sum: the item belongs to none.
+/// This stands in place of the number of a sum where an item belongs to none.
 inline constexpr std::size_t kNoSum = static_cast<std::size_t>(-1);
 
-/// Which rows of a source are hashed by list: of one of which those that do not exist are not there
-/// all that exist, of others those that somebody has written. The rest has its initial values.
+/// A source says which rows are hashed by list: all that exist, where others take no space, or
+/// those that somebody has written. The rest has its initial values.
 enum class ListOf : std::uint8_t { kExisting, kWritten };
 
 /// Rows of one source, hashed a batch at a time, by tasks. Refers to what it is made of.
 class ListedRows {
  public:
-  /// What a thread needs, kept from task to task and from source to source: memory that is taken
-  /// anew is often made of fresh pages, which cost more than hashing.
+  /// A thread's memory, which it keeps from task to task and from source to source: memory that is
+  /// taken anew is often made of fresh pages, which cost more than hashing.
   struct Scratch {
     std::vector<std::byte> packed;
     std::vector<std::byte> initial;

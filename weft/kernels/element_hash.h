@@ -17,7 +17,7 @@ namespace weft::kernels {
 struct ElementBlock {
   const void* values = nullptr;
   const void* initial = nullptr;            ///< the same of initial values; null: all count
-  std::int64_t values_stride = 0;           ///< bytes from row to row
+  std::int64_t values_stride = 0;           ///< bytes from row to row, at least a row's
   std::int64_t initial_stride = 0;          ///< the same of initial values
   const std::uint64_t* row_keys = nullptr;  ///< [rows]
   std::int64_t rows = 0;
@@ -27,7 +27,8 @@ struct ElementBlock {
 };
 
 namespace cpu {
-/// Returns the sum by the CPU's vectors.
+/// Returns the sum by the CPU's vectors. Throws Error(kInternal) where rows overlap by their
+/// strides.
 std::uint64_t element_hash(const ElementBlock& block);
 }  // namespace cpu
 

@@ -1,6 +1,6 @@
 // for each row:  for each vector of columns, an element per 64-bit lane:
 //   sum += mix64(mix64(row key + columns · g) xor bits), or 0 where bits are the initial ones
-// Of an item of one column a vector has as many rows, which are brought together first.
+// Where an item has one column, a vector has as many rows, which are brought together first.
 
 #include "weft/kernels/element_hash.h"
 

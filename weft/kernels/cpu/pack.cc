@@ -90,7 +90,7 @@ struct PanelPlace {
     return begin * words + word * strip;
   }
 
-  /// The same from any column on, as far as its strip goes.
+  /// Returns the same place for any column `col`; what follows it is in its strip alone.
   [[nodiscard]] std::int64_t at_column(std::int64_t word, std::int64_t col) const {
     return at(word, col - col % strip) + col % strip;
   }
