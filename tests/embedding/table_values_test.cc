@@ -293,6 +293,25 @@ TEST(StochasticRounding, DrawsDependOnSeedAndStep) {
   EXPECT_NE(draw(1, 6), first);
 }
 
+// Rows in place follow the step of the shard, and lie nowhere on a device with memory of its own.
+TEST(RowSteps, LieInPlaceOnTheCpuAlone) {
+  const spec::Table table = make_table(100, 20);
+  const std::unique_ptr<Device> cpu = make_device({});
+  const TableShard every(*cpu, table, {2, 100, 7}, {0, 20}, kSeed, {});
+  std::vector<float> held(20);
+  for (std::int64_t row = 2; row < 100; row += 7) {
+    every.read_state(0, row, 1, held.data());
+    const RowsInPlace place = every.rows_in_place(0, row, 1);
+    ASSERT_NE(place.begin, nullptr);
+    EXPECT_EQ(std::memcmp(place.begin, held.data(), 20 * sizeof(float)), 0) << row;
+    const RowsInPlace all = every.rows_in_place(0, 2, every.rows().size());
+    EXPECT_EQ(all.begin + every.rows().index(row) * all.stride, place.begin) << row;
+  }
+  const std::unique_ptr<Device> check = make_device({.kind = DeviceKind::kCheck});
+  const TableShard apart(*check, table, {2, 100, 7}, {0, 20}, kSeed, {});
+  EXPECT_EQ(apart.rows_in_place(0, 2, 1).begin, nullptr);
+}
+
 TEST(RowSteps, HaveTheInitialValuesOfTheirRowsOfTheTable) {
   const std::unique_ptr<Device> device = make_device({});
   for (const std::int64_t dim : {3, 16, 21, 80}) {
