@@ -91,6 +91,11 @@ void DenseModel::plan_tasks(Context& ctx) {
       gradient_tasks_.push_back({l, tile});
     }
   }
+  // Threads take tasks in this order, and end together when the last ones are short.
+  std::stable_sort(gradient_tasks_.begin(), gradient_tasks_.end(),
+                   [](const GradientTask& a, const GradientTask& b) {
+                     return a.tile.floats() > b.tile.floats();
+                   });
   prepared_ =
       kernels::make_prepared_weights(ctx, kernels::dtype_of(description_.element()), shapes);
 }
