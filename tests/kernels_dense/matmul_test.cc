@@ -303,6 +303,28 @@ TEST(MatmulTest, UsesFastImplementationsAlone) {
   EXPECT_TRUE(all_are_fast<BFloat16>());
 }
 
+// What implementations make the terms of a sum of this type.
+template <typename T>
+std::set<std::string> implementations_of_terms() {
+  const NumbersOf<T> x(64, 256, 0, 1);
+  const NumbersOf<T> w(32, 256, 0, 2);
+  const PackedCopy packed = packed_transposed(w.view());
+  std::vector<float> sum(64 * 32);
+  Matmul matmul;
+  matmul.multiply_first(x.view(), packed.matrix, matrix(sum.data(), 64, 32));
+  matmul.multiply_add(x.view(), packed.matrix, matrix(sum.data(), 64, 32));
+  return matmul.implementations();
+}
+
+TEST(MatmulTest, TermsInFp32AreWeftsOwnFromAvx2On) {
+  if (current_target() < Target::kAvx2) {
+    GTEST_SKIP() << "no AVX2";
+  }
+  EXPECT_EQ(implementations_of_terms<float>(), std::set<std::string>{"weft"});
+  EXPECT_EQ(implementations_of_terms<BFloat16>() == std::set<std::string>{"weft"},
+            !has_bf16_products(current_target()));
+}
+
 TEST(MatmulTest, UsesAmxWhereThereIsOne) {
   if (current_target() < Target::kAmx) {
     GTEST_SKIP() << "no AMX";

@@ -1,4 +1,4 @@
-// Products of AVX2: each element is a chain of fused multiply-adds, to the bit.
+// Weft's own products: each element is a chain of fused multiply-adds, to the bit.
 #include "weft/kernels/cpu/panel_product.h"
 
 #include <algorithm>
@@ -49,15 +49,14 @@ struct Case {
   std::vector<float> before = normal_values(m * n, 4);
 
   /// Values that are not zero lie behind the edges of b here: they must not reach the result.
-  [[nodiscard]] const float* strips(HostBlock& memory) const {
+  [[nodiscard]] const float* strips(std::int64_t strip, HostBlock& memory) const {
     const std::int64_t rows = layout::round_up(k, layout::kFp32RowUnit);
     const std::int64_t count = rows * layout::round_up(n, kPanel);
     auto* const packed = memory.at_least_of<float>(count);
     std::fill_n(packed, count, 3.0F);
     for (std::int64_t i = 0; i < k; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
-        packed[(j / kStrip * rows + i) * kStrip + j % kStrip] =
-            b[static_cast<std::size_t>(i * n + j)];
+        packed[(j / strip * rows + i) * strip + j % strip] = b[static_cast<std::size_t>(i * n + j)];
       }
     }
     return packed;
@@ -78,15 +77,23 @@ struct Case {
     return sums;
   }
 
-  /// Runs it on what was there before; nothing behind the result may be written.
-  [[nodiscard]] std::vector<float> run(PanelProduct product) const {
+  /// Runs it on what was there before; nothing behind the result may be written. Strips of both
+  /// widths give the same bits.
+  [[nodiscard]] std::vector<float> run(const PanelProduct& product) const {
+    std::vector<float> out = run(product, kStrip);
+    EXPECT_EQ(run(product, kPanel), out) << m << " x " << n << " x " << k;
+    return out;
+  }
+
+  [[nodiscard]] std::vector<float> run(PanelProduct product, std::int64_t strip) const {
+    product.strip = strip;
     product.m = m;
     product.n = n;
     product.k = k;
     HostBlock memory;
     std::vector<float> out = before;
     out.resize(out.size() + 2 * kPanel, kUntouched);
-    multiply_panels(product, a.data(), strips(memory), out.data());
+    multiply_panels(product, a.data(), strips(strip, memory), out.data());
     EXPECT_TRUE(std::all_of(out.begin() + m * n, out.end(),
                             [](float value) { return value == kUntouched; }));
     out.resize(static_cast<std::size_t>(m * n));
@@ -96,8 +103,9 @@ struct Case {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
-      {1, 1, 1},    {1, 5, 3},      {2, 1, 17},   {7, 13, 5},     {64, 64, 64},   {33, 1, 64},
-      {65, 65, 13}, {100, 17, 351}, {64, 3, 479}, {130, 72, 127}, {9, 600, 1024}, {128, 136, 640}};
+      {1, 1, 1},      {1, 5, 3},       {2, 1, 17},     {7, 13, 5},   {64, 64, 64},
+      {33, 1, 64},    {65, 65, 13},    {100, 17, 351}, {64, 3, 479}, {130, 72, 127},
+      {9, 600, 1024}, {128, 136, 640}, {21, 13, 256},  {23, 47, 32}, {41, 31, 16}};
   return all;
 }
 

@@ -1,5 +1,6 @@
-// Products through oneDNN's matmul with operands in its own blocked layouts, and on AVX2, where
-// oneDNN reads none of them, by a kernel of ours (panel_product.h).
+// Products through oneDNN's matmul with operands in its own blocked layouts. By a kernel of ours
+// (panel_product.h) are those of AVX2, where oneDNN reads no such layout, and from AVX-512 on the
+// terms of sums in fp32.
 //
 // The right operand comes packed (pack.h), so that no call reorders it: from AVX-512 on oneDNN runs
 // its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
@@ -59,6 +60,7 @@ struct Product {
   Activation activation = Activation::kNone;
   Store store = Store::kOverwrite;
   bool has_bias = false;
+  bool is_term = false;  // of multiply_first() or multiply_add()
 
   friend bool operator==(const Product&, const Product&) = default;
 };
@@ -115,9 +117,16 @@ dnnl::primitive_attr attributes_of(const Product& p) {
   return attributes;
 }
 
-// A product is Weft's own where its right operand lies as panel_product.h reads it.
+// oneDNN sums so many terms of an element in one chain, as panel_product.h does: its products of
+// up to so many have the same bits from AVX-512 on.
+constexpr std::int64_t kChain = 512;
+
+// A product is Weft's own on AVX2, where only panel_product.h reads a packed right operand, and
+// from AVX-512 on where it is a term of a sum in fp32: the operands of weight gradients come from
+// memory, and it asks for them beforehand.
 bool is_own(const Product& p) {
-  return p.b_stride == 0 && p.strip == layout::kStrip;
+  const bool is_fp32_term = p.is_term && p.in == DType::kFloat32 && p.k <= kChain;
+  return p.b_stride == 0 && (p.strip == layout::kStrip || is_fp32_term);
 }
 
 Made make(const Product& p, const dnnl::engine& engine) {
@@ -284,6 +293,7 @@ struct Matmul::Impl {
     multiply_panels({.m = product.m,
                      .n = product.n,
                      .k = product.k,
+                     .strip = product.strip,
                      .bias = bias,
                      .activation = product.activation,
                      .adds = product.store == Store::kAdd},
@@ -367,6 +377,7 @@ struct Matmul::Impl {
   void multiply_into(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out, Store store) {
     const OneThread one_thread;
     Product product = product_of(a, b, out, {});
+    product.is_term = true;
     product.store = Store::kAdd;
     // find() makes and tries the other as well.
     const bool adds_exactly = is_own(product) || find(product).adds_exactly;
@@ -473,7 +484,7 @@ std::set<std::string> Matmul::implementations() const {
     names.insert(made.implementation);
   }
   if (impl_->has_own) {
-    names.insert("weft:avx2");
+    names.insert("weft");
   }
   return names;
 }

@@ -1,5 +1,5 @@
 /// Private to kernels/cpu: matrix products of linear layers, the only door to oneDNN. On AVX2
-/// they are Weft's own (panel_product.h).
+/// they are Weft's own (panel_product.h), and from AVX-512 on the terms of sums in fp32 are.
 ///
 /// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
 /// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).
@@ -17,8 +17,7 @@
 /// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
 ///            at half the speed where they straddle cache lines.
 /// Cost       2 m n k flops. A shape's first call to oneDNN makes a primitive (milliseconds); later
-/// ones look
-///            it up, and only oneDNN's own bookkeeping allocates.
+///            ones look it up, and only oneDNN's own bookkeeping allocates.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +63,7 @@ class Matmul {
 
   /// Returns the names of the implementations that calls so far have used: oneDNN's, as
   /// "brg:avx512_core", of which one that begins with "ref" is a plain loop, hundreds of times as
-  /// slow as the others, or Weft's, "weft:avx2".
+  /// slow as the others, or Weft's, "weft".
   [[nodiscard]] std::set<std::string> implementations() const;
 
  private:
