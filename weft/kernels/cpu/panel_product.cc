@@ -80,12 +80,14 @@ struct Ahead {
   }
 };
 
-/// What becomes of a vector of sums; `before` are the old elements.
-HWY_INLINE Sums finished(const ColumnBlock& block, Sums sums, Sums before, std::int64_t col) {
+/// What becomes of a vector of sums; `before` returns the old elements.
+template <typename Before>
+HWY_INLINE Sums
+finished(const ColumnBlock& block, Sums sums, std::int64_t col, const Before& before) {
   const SumTag d;
   Sums value = sums;
   if (block.product.adds) {
-    value = hn::Add(before, value);
+    value = hn::Add(before(), value);
   }
   if (block.bias != nullptr) {
     value = hn::Add(value, hn::LoadU(d, block.bias + col));
@@ -96,19 +98,23 @@ HWY_INLINE Sums finished(const ColumnBlock& block, Sums sums, Sums before, std::
   return value;
 }
 
-/// Writes those of the last columns, which are fewer than a vector has.
+/// Writes sums of the last columns, which are fewer than a vector has.
 HWY_INLINE void finish_some(const ColumnBlock& block, Sums sums, std::int64_t col, float* out) {
   const SumTag d;
   const auto count = static_cast<std::size_t>(block.cols - col);
   if constexpr (kIsWide) {
     const auto mask = hn::FirstN(d, count);
-    hn::BlendedStore(finished(block, sums, hn::MaskedLoad(mask, d, out), col), mask, d, out);
-    return;
+    const auto before = [&]() HWY_ATTR { return hn::MaskedLoad(mask, d, out); };
+    hn::BlendedStore(finished(block, sums, col, before), mask, d, out);
+  } else {
+    HWY_ALIGN float beside[kLanes] = {};
+    const auto before = [&]() HWY_ATTR {
+      std::memcpy(beside, out, count * sizeof(float));
+      return hn::Load(d, beside);
+    };
+    hn::Store(finished(block, sums, col, before), d, beside);
+    std::memcpy(out, beside, count * sizeof(float));
   }
-  HWY_ALIGN float beside[kLanes] = {};
-  std::memcpy(beside, out, count * sizeof(float));
-  hn::Store(finished(block, sums, hn::Load(d, beside), col), d, beside);
-  std::memcpy(out, beside, count * sizeof(float));
 }
 
 /// Writes a row of sums.
@@ -119,10 +125,12 @@ HWY_INLINE void finish_row(const ColumnBlock& block, const Sums* sums, float* ou
   for (int v = 0; v < kVectors; ++v) {
     const std::int64_t col = v * kLanes;
     const std::int64_t cols = block.cols - col;
+    float* const to = out + col;
     if (cols >= kLanes) {
-      hn::StoreU(finished(block, sums[v], hn::LoadU(d, out + col), col), d, out + col);
+      const auto before = [&]() HWY_ATTR { return hn::LoadU(d, to); };
+      hn::StoreU(finished(block, sums[v], col, before), d, to);
     } else if (cols > 0) {
-      finish_some(block, sums[v], col, out + col);
+      finish_some(block, sums[v], col, to);
     }
   }
 }
