@@ -64,7 +64,11 @@ class OfPackedSamples final : public PreparedProduct {
     kernels::pack(matrix(of.x, samples, in), right_, {0, right_.panels()});
     kernels::PackedMatrix padded = right_;  // its added rows are zeros
     padded.rows = padded_;
-    matmul_.multiply_first(left_, padded, matrix(of.result, out, in));
+    if (padded.layers() == 1) {
+      matmul_.multiply_first(left_, padded, matrix(of.result, out, in));
+    } else {
+      matmul_.multiply(left_, padded, matrix(of.result, out, in));
+    }
   }
 
  private:

@@ -77,8 +77,8 @@ class ProductLibrary {
                                                    std::span<const ProductOperands> operands) = 0;
 };
 
-/// Returns the products that a step makes: by oneDNN, or on AVX2 by Weft's own kernel, with what it
-/// packs.
+/// Returns the products that a step makes: by oneDNN or by Weft's own kernel
+/// (kernels/cpu/matmul.h), with what it packs.
 std::unique_ptr<ProductLibrary> own_products();
 
 /// The oneDNN that Weft is linked with.

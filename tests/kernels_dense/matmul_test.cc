@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <string>
 #include <thread>
@@ -170,6 +171,9 @@ void check_adding(const Shape& shape) {
   std::vector<float> expected = sum;
   Matmul matmul;
   matmul.multiply(x.view(), packed.matrix, matrix(product.data(), m, n));
+  std::vector<float> first(product.size(), std::numeric_limits<float>::quiet_NaN());
+  matmul.multiply_first(x.view(), packed.matrix, matrix(first.data(), m, n));
+  EXPECT_EQ(product, first) << m << " x " << n << " x " << k;
   matmul.multiply_add(x.view(), packed.matrix, matrix(sum.data(), m, n));
   for (std::size_t i = 0; i < sum.size(); ++i) {
     expected[i] += product[i];

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/kernels/target.h"
+#include "tests/kernels_dense/per_target.h"
 #include "weft/layout/products.h"
 #include "weft/tensor/host_block.h"
 
@@ -22,15 +22,14 @@ using layout::kPanel;
 using layout::kStrip;
 
 constexpr float kUntouched = -77.0F;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-class PanelProducts : public testing::Test {
- protected:
-  void SetUp() override {
-    if (best_target() < Target::kAvx2) {
-      GTEST_SKIP() << "this machine lacks AVX2";
-    }
-  }
-};
+using PanelProducts = PerTarget;
+
+INSTANTIATE_TEST_SUITE_P(Targets,
+                         PanelProducts,
+                         testing::Values(std::int64_t{HWY_AVX2}, std::int64_t{HWY_AVX3}),
+                         target_name);
 
 std::vector<float> normal_values(std::int64_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -48,12 +47,12 @@ struct Case {
   std::vector<float> bias = normal_values(n, 3);
   std::vector<float> before = normal_values(m * n, 4);
 
-  /// Values that are not zero lie behind the edges of b here: they must not reach the result.
+  /// What is no number lies behind the edges of b here: it must not reach the result.
   [[nodiscard]] const float* strips(std::int64_t strip, HostBlock& memory) const {
     const std::int64_t rows = layout::round_up(k, layout::kFp32RowUnit);
     const std::int64_t count = rows * layout::round_up(n, kPanel);
     auto* const packed = memory.at_least_of<float>(count);
-    std::fill_n(packed, count, 3.0F);
+    std::fill_n(packed, count, kNan);
     for (std::int64_t i = 0; i < k; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
         packed[(j / strip * rows + i) * strip + j % strip] = b[static_cast<std::size_t>(i * n + j)];
@@ -77,8 +76,8 @@ struct Case {
     return sums;
   }
 
-  /// Runs it on what was there before; nothing behind the result may be written. Strips of both
-  /// widths give the same bits.
+  /// Runs it on what was there before, which is no number where nothing is added to it; nothing
+  /// behind the result may be written. Strips of both widths give the same bits.
   [[nodiscard]] std::vector<float> run(const PanelProduct& product) const {
     std::vector<float> out = run(product, kStrip);
     EXPECT_EQ(run(product, kPanel), out) << m << " x " << n << " x " << k;
@@ -91,7 +90,7 @@ struct Case {
     product.n = n;
     product.k = k;
     HostBlock memory;
-    std::vector<float> out = before;
+    std::vector<float> out = product.adds ? before : std::vector<float>(before.size(), kNan);
     out.resize(out.size() + 2 * kPanel, kUntouched);
     multiply_panels(product, a.data(), strips(strip, memory), out.data());
     EXPECT_TRUE(std::all_of(out.begin() + m * n, out.end(),
@@ -109,13 +108,13 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-TEST_F(PanelProducts, AnElementIsOneChainOfMultiplyAdds) {
+TEST_P(PanelProducts, AnElementIsOneChainOfMultiplyAdds) {
   for (const Case& one : cases()) {
     EXPECT_EQ(one.run({}), one.chains()) << one.m << " x " << one.n << " x " << one.k;
   }
 }
 
-TEST_F(PanelProducts, BiasAndReluComeAfterTheSum) {
+TEST_P(PanelProducts, BiasAndReluComeAfterTheSum) {
   for (const Case& one : cases()) {
     std::vector<float> expected = one.chains();
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -129,28 +128,31 @@ TEST_F(PanelProducts, BiasAndReluComeAfterTheSum) {
   }
 }
 
-TEST_F(PanelProducts, ReluOfNanAndOfMinusZeroIsZero) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+TEST_P(PanelProducts, ReluOfNanAndOfMinusZeroIsZero) {
   const float a = 1.0F;
   HostBlock memory;
-  for (const std::int64_t n : {3, 16}) {
-    auto* const b = memory.at_least_of<float>(16 * kPanel);
-    std::fill_n(b, 16 * kPanel, -1.0F);
-    b[1] = kNan;
-    b[2] = 0.0F;
-    const std::vector<float> bias(16, -0.0F);
-    std::vector<float> out(16, kUntouched);
-    multiply_panels({.m = 1, .n = n, .k = 1, .bias = bias.data(), .activation = Activation::kRelu},
-                    &a, b, out.data());
-    for (std::size_t j = 0; j < 3; ++j) {
-      EXPECT_EQ(std::bit_cast<std::uint32_t>(out[j]), 0U) << j << " of " << n;
+  for (const std::int64_t strip : {kStrip, kPanel}) {
+    for (const std::int64_t n : {3, 16}) {
+      auto* const b = memory.at_least_of<float>(16 * kPanel);
+      std::fill_n(b, 16 * kPanel, -1.0F);
+      b[1] = kNan;
+      b[2] = 0.0F;
+      const std::vector<float> bias(16, -0.0F);
+      std::vector<float> out(16, kUntouched);
+      PanelProduct product{.m = 1, .n = n, .k = 1, .strip = strip};
+      multiply_panels(product, &a, b, out.data());
+      EXPECT_TRUE(std::isnan(out[1]));
+      product.bias = bias.data();
+      product.activation = Activation::kRelu;
+      multiply_panels(product, &a, b, out.data());
+      for (std::size_t j = 0; j < 3; ++j) {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(out[j]), 0U) << j << " of " << n;
+      }
     }
-    multiply_panels({.m = 1, .n = n, .k = 1}, &a, b, out.data());
-    EXPECT_TRUE(std::isnan(out[1]));
   }
 }
 
-TEST_F(PanelProducts, WhatIsAddedIsTheRoundedSum) {
+TEST_P(PanelProducts, WhatIsAddedIsTheRoundedSum) {
   for (const Case& one : cases()) {
     std::vector<float> expected = one.chains();
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -32,7 +32,7 @@ class DenseModel : public Model {
   void forward(Context& ctx, const SliceInput& input, Lane& lane, Matrix<float> logits) const final;
   void backward(Context& ctx, Lane& lane, const Backward& args) const final;
 
-  // One per tile of a layer's weights, and the last for all that is no weight.
+  // One per tile of a layer's weights, the largest first, and the last for all that is no weight.
   [[nodiscard]] std::int64_t num_gradient_tasks() const final {
     return static_cast<std::int64_t>(gradient_tasks_.size()) + 1;
   }
@@ -83,7 +83,7 @@ class DenseModel : public Model {
   std::size_t dlogits_;
   std::unique_ptr<kernels::PreparedWeights> prepared_;
   std::vector<Matrix<const float>> matrices_;  // W of every layer
-  std::vector<GradientTask> gradient_tasks_;
+  std::vector<GradientTask> gradient_tasks_;   // the largest first
 };
 
 // Makes one of the models, after the checks of Model::create() that concern all of them. Throws

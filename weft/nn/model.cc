@@ -91,7 +91,8 @@ void DenseModel::plan_tasks(Context& ctx) {
       gradient_tasks_.push_back({l, tile});
     }
   }
-  // Threads take tasks in this order, and end together when the last ones are short.
+  // Threads take tasks in this order, and end together where the last ones are short. A tile's size
+  // is its work, but in layers over sequences.
   std::stable_sort(gradient_tasks_.begin(), gradient_tasks_.end(),
                    [](const GradientTask& a, const GradientTask& b) {
                      return a.tile.floats() > b.tile.floats();

@@ -1,6 +1,6 @@
-// Products through oneDNN's matmul with operands in its own blocked layouts. By a kernel of ours
-// (panel_product.h) are those of AVX2, where oneDNN reads no such layout, and from AVX-512 on the
-// terms of sums in fp32.
+// Products through oneDNN's matmul with operands in its own blocked layouts. A kernel of ours
+// (panel_product.h) makes those of AVX2, where oneDNN reads no such layout, and from AVX-512 on the
+// terms of sums that are made in fp32.
 //
 // The right operand comes packed (pack.h), so that no call reorders it: from AVX-512 on oneDNN runs
 // its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
@@ -12,10 +12,10 @@
 // bf16 where the target has no products of it (target.h): the right operand is packed as fp32, the
 // left one is widened as it is made compact, and a bf16 result is rounded as it is copied out.
 //
-// multiply_add: brgemm sums a product in registers and, told to add, adds what lies at the result
-// when it stores. That is the rounded product plus the old value, just as if they were added
-// afterwards, but no document says so; each such primitive is therefore tried on random numbers
-// when it is made, and where a bit differs the product is added afterwards.
+// multiply_add by oneDNN: brgemm sums a product in registers and, told to add, adds what lies at
+// the result when it stores. That is the rounded product plus the old value, just as if they were
+// added afterwards, but no document says so; each such primitive is therefore tried on random
+// numbers when it is made, and where a bit differs the product is added afterwards.
 #include "weft/kernels/cpu/matmul.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ struct Product {
   Activation activation = Activation::kNone;
   Store store = Store::kOverwrite;
   bool has_bias = false;
-  bool is_term = false;  // of multiply_first() or multiply_add()
+  bool is_own = false;  // panel_product.h makes it
 
   friend bool operator==(const Product&, const Product&) = default;
 };
@@ -117,16 +117,13 @@ dnnl::primitive_attr attributes_of(const Product& p) {
   return attributes;
 }
 
-// oneDNN sums so many terms of an element in one chain, as panel_product.h does: its products of
-// up to so many have the same bits from AVX-512 on.
+// Terms of an element that oneDNN sums in one chain from AVX-512 on, as panel_product.h does.
 constexpr std::int64_t kChain = 512;
 
-// A product is Weft's own on AVX2, where only panel_product.h reads a packed right operand, and
-// from AVX-512 on where it is a term of a sum in fp32: the operands of weight gradients come from
-// memory, and it asks for them beforehand.
-bool is_own(const Product& p) {
-  const bool is_fp32_term = p.is_term && p.in == DType::kFloat32 && p.k <= kChain;
-  return p.b_stride == 0 && (p.strip == layout::kStrip || is_fp32_term);
+// Whether a product that is a term of a sum is Weft's own where others are oneDNN's: the operands
+// of weight gradients come from memory, and panel_product.h asks for them beforehand.
+bool is_own_term(const Product& p) {
+  return p.b_stride == 0 && p.in == DType::kFloat32 && p.k <= kChain;
 }
 
 Made make(const Product& p, const dnnl::engine& engine) {
@@ -202,7 +199,8 @@ Product product_of(const ConstOperand& a,
           .in = b.stored,
           .out = b.stored == b.dtype ? out.dtype : DType::kFloat32,
           .activation = epilogue.activation,
-          .has_bias = epilogue.bias != nullptr};
+          .has_bias = epilogue.bias != nullptr,
+          .is_own = b.stride == 0 && b.strip == layout::kStrip};
 }
 
 std::int64_t compact_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
@@ -275,7 +273,7 @@ struct Matmul::Impl {
 
   void multiply(
       const Product& product, const void* a, const void* b, const float* bias, void* out) {
-    if (is_own(product)) {
+    if (product.is_own) {
       multiply_own(product, static_cast<const float*>(a), static_cast<const float*>(b), bias,
                    static_cast<float*>(out));
     } else {
@@ -364,7 +362,8 @@ struct Matmul::Impl {
       const std::int64_t end = std::min(b.cols, begin + layout::kDeepCols);
       const Matrix<float> sum = matrix(sum_memory, a.rows, end - begin);
       for (std::int64_t l = 0; l < b.layers(); ++l) {
-        multiply_into(left(l), b.layer(l).slice_cols(begin, end), sum,
+        const PackedMatrix right = b.layer(l).slice_cols(begin, end);
+        multiply_into(product_of(left(l), right, sum, {}), left(l), right, sum,
                       l == 0 ? Store::kOverwrite : Store::kAdd);
       }
       finish_product(sum, epilogue.bias == nullptr ? nullptr : epilogue.bias + begin,
@@ -372,15 +371,24 @@ struct Matmul::Impl {
     }
   }
 
+  // out = or += a · b, of multiply_first() or multiply_add().
+  void multiply_term(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out, Store store) {
+    Product product = product_of(a, b, out, {});
+    product.is_own = product.is_own || is_own_term(product);
+    multiply_into(product, a, b, out, store);
+  }
+
   // out = or += a · b. Either prepares the other: which of the two a shape meets first may be
   // chance.
-  void multiply_into(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out, Store store) {
+  void multiply_into(Product product,
+                     const ConstOperand& a,
+                     const PackedMatrix& b,
+                     Matrix<float> out,
+                     Store store) {
     const OneThread one_thread;
-    Product product = product_of(a, b, out, {});
-    product.is_term = true;
     product.store = Store::kAdd;
     // find() makes and tries the other as well.
-    const bool adds_exactly = is_own(product) || find(product).adds_exactly;
+    const bool adds_exactly = product.is_own || find(product).adds_exactly;
     product.store = store;
     if (store == Store::kOverwrite || adds_exactly) {
       run(product, a, b, nullptr, out);
@@ -467,14 +475,14 @@ void Matmul::multiply(const ConstOperand& a,
 void Matmul::multiply_first(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
   check_term(a, b, out);
   if (a.rows > 0 && b.cols > 0) {
-    impl_->multiply_into(a, b, out, Store::kOverwrite);
+    impl_->multiply_term(a, b, out, Store::kOverwrite);
   }
 }
 
 void Matmul::multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
   check_term(a, b, out);
   if (a.rows > 0 && b.cols > 0) {
-    impl_->multiply_into(a, b, out, Store::kAdd);
+    impl_->multiply_term(a, b, out, Store::kAdd);
   }
 }
 

@@ -1,5 +1,6 @@
 /// Private to kernels/cpu: matrix products of linear layers, the only door to oneDNN. On AVX2
-/// they are Weft's own (panel_product.h), and from AVX-512 on the terms of sums in fp32 are.
+/// they are Weft's own (panel_product.h), and so are terms of sums from AVX-512 on that are made in
+/// fp32.
 ///
 /// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
 /// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).

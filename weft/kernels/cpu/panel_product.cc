@@ -1,6 +1,6 @@
 // for each block of 64 or 16 columns of b, which stays in the first two caches:
 //   ask for the next block meanwhile, and for the next rows of a
-//   for each few rows of a:  12 to 24 vectors of sums in registers, one chain over k
+//   for each few rows of a:  8 to 24 vectors of sums in registers, one chain over k
 //
 // A strip is read in order. On AVX2, of panels of 64 columns of which a kernel reads 16, all lines
 // would meet in a quarter of the first cache's sets: 60 to 65 GFLOP/s in place of 90 on a Zen 3
@@ -43,7 +43,8 @@ inline constexpr bool kIsWide = kLanes == 16;                      // with 32 re
 inline constexpr std::int64_t kBlock = kIsWide ? kPanel : kStrip;  // columns at once
 inline constexpr int kMostVectors = kBlock / kLanes;
 
-/// Rows of a whose sums, of so many vectors each, fill the registers.
+/// Rows of a at once, of so many vectors of sums each: chains enough to hide the latency of an
+/// addition, and on AVX2 and AVX-512 no more than there are registers.
 constexpr int rows_at_once(int vectors) {
   constexpr int kRows[] = {0, 8, 8, 8, 6};
   return kIsWide ? kRows[vectors] : 6;
@@ -57,14 +58,14 @@ struct ColumnBlock {
   const float* b;
 };
 
-/// What the processor is asked for beforehand: the rows of a that come next, and lines of the next
-/// block of columns.
+/// What the processor is asked for beforehand: the rows of a that come next, which are the first
+/// ones again where fewer than a whole set is left, and lines of the next block of columns.
 struct Ahead {
   const float* rows;
   const float* next;
   const float* end;
 
-  /// While `kRows` rows are multiplied by 16 rows of b, the first of which is row p.
+  /// Asks for some of it, while `kRows` rows are multiplied by 16 rows of b from row p on.
   template <int kRows>
   HWY_INLINE void ask(std::int64_t p, std::int64_t k) {
     constexpr std::int64_t kLine = 16;
@@ -209,7 +210,8 @@ void multiply_blocks(const PanelProduct& product, const float* a, const float* b
       block.bias = last_bias;
     }
     const float* const next = at(col + width);
-    const Ahead ahead{nullptr, next, col + width < n ? next + strip_floats : next};
+    const bool is_followed = width == strip && col + width < n;
+    const Ahead ahead{nullptr, next, is_followed ? next + strip_floats : next};
     const std::int64_t vectors = (block.cols + kLanes - 1) / kLanes;
     if constexpr (kIsWide) {
       switch (vectors) {
