@@ -307,7 +307,7 @@ TEST(MatmulTest, UsesFastImplementationsAlone) {
   EXPECT_TRUE(all_are_fast<BFloat16>());
 }
 
-// What implementations make the terms of a sum of this type.
+// This returns the names of what makes the terms of a sum of this type.
 template <typename T>
 std::set<std::string> implementations_of_terms() {
   const NumbersOf<T> x(64, 256, 0, 1);

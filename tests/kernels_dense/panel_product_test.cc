@@ -51,7 +51,7 @@ struct Case {
   std::vector<float> bias = normal_values(n, 3);
   std::vector<float> before = normal_values(m * n, 4);
 
-  /// What is no number lies behind the edges of b here: it must not reach the result.
+  /// NaN lies behind the edges of b here: it must not reach the result.
   [[nodiscard]] const float* strips(std::int64_t strip, HostBlock& memory) const {
     const std::int64_t rows = layout::round_up(k, layout::kFp32RowUnit);
     const std::int64_t count = rows * layout::round_up(n, kPanel);
@@ -80,7 +80,7 @@ struct Case {
     return sums;
   }
 
-  /// Runs it on what was there before, which is no number where nothing is added to it; nothing
+  /// Runs it on what was there before, which is NaN where nothing is added to it; nothing
   /// behind the result may be written. Strips of both widths give the same bits.
   [[nodiscard]] std::vector<float> run(const PanelProduct& product) const {
     std::vector<float> out = run(product, kStrip);

@@ -140,7 +140,7 @@ TEST(AllocationCounter, SeesEveryWayOnEveryThread) {
   }
 }
 
-/// What the second product of one shape allocates, of operands of this type.
+/// This counts what the second product of one shape allocates, of operands of this type.
 template <typename T>
 AllocationCount count_second_product(
     const std::function<void(

@@ -120,8 +120,8 @@ dnnl::primitive_attr attributes_of(const Product& p) {
 // Terms of an element that oneDNN sums in one chain from AVX-512 on, as panel_product.h does.
 constexpr std::int64_t kChain = 512;
 
-// Whether a product that is a term of a sum is Weft's own where others are oneDNN's: the operands
-// of weight gradients come from memory, and panel_product.h asks for them beforehand.
+// A term of a sum may be Weft's own where other products are oneDNN's: the operands of weight
+// gradients come from memory, and panel_product.h asks for them beforehand.
 bool is_own_term(const Product& p) {
   return p.b_stride == 0 && p.in == DType::kFloat32 && p.k <= kChain;
 }

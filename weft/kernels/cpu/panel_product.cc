@@ -58,7 +58,7 @@ struct ColumnBlock {
   const float* b;
 };
 
-/// What the processor is asked for beforehand: the rows of a that come next, which are the first
+/// The processor is asked for this beforehand: the rows of a that come next, which are the first
 /// ones again where fewer than a whole set is left, and lines of the next block of columns.
 struct Ahead {
   const float* rows;
@@ -81,7 +81,7 @@ struct Ahead {
   }
 };
 
-/// What becomes of a vector of sums; `before` returns the old elements.
+/// Returns what becomes of a vector of sums; `before` returns the old elements.
 template <typename Before>
 HWY_INLINE Sums
 finished(const ColumnBlock& block, Sums sums, std::int64_t col, const Before& before) {

@@ -9,9 +9,8 @@
 ///            zero. So its bits depend on its row of a and its column of b, and not on m, n,
 ///            strips or addresses.
 /// Threads    A call runs on the calling thread.
-/// Cost       2 m n k flops, and the last columns count as a multiple of 16: a vector on AVX-512, a
-/// strip
-///            on AVX2. Nothing is allocated.
+/// Cost       2 m n k flops, where the last columns count as a multiple of 16: a vector on AVX-512
+///            and a strip on AVX2. Nothing is allocated.
 /// Source     Goto, van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
 #pragma once
 
