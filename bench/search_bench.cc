@@ -64,6 +64,7 @@ class SearchBench {
     add("seconds", "s", set, ranks, seconds);
     add("fits", "plans", set, ranks, best.fits() ? 1 : 0);
     add("step", "ms", set, ranks, 1e3 * best.cost.step_s);
+    add("step as scheduled", "ms", set, ranks, 1e3 * found.step_s());
     add("work", "max/mean", set, ranks, best.cost.imbalance());
     add("bytes", "max/mean", set, ranks, best.cost.bytes_imbalance());
     for (const planner::Proposal& one : found.proposals) {

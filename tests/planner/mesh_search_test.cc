@@ -257,6 +257,27 @@ TEST(MeshSearch, TakesTheLayoutThatTheInequalitySays) {
   }
 }
 
+/// A schedule that hides exchanges takes another plan than the one of the shortest step of sync.
+TEST(MeshSearch, TheChosenMeshHasTheFiguresOfThePlanThatIsTaken) {
+  spec::Config open = testing::make_config({{1000, 32, 7}, {12'000, 32, 6}});
+  open.mesh.groups = 0;
+  spec::Config two = testing::make_config({{1000, 32, 5}, {8000, 64, 7}, {14'000, 48, 3}}, 16384);
+  two.mesh.groups = 2;
+  for (const spec::Config& config : {open, two}) {
+    const std::int64_t hosts = config.mesh.groups == 0 ? 3 : 4;
+    const SearchResult result =
+        search_on(config, cluster_of_meshes({{.count = hosts, .ranks = 1}}));
+    const Proposal& best = result.best();
+    const MeshOption& chosen = result.meshes[result.chosen];
+    EXPECT_TRUE(std::ranges::any_of(result.proposals, [&](const Proposal& one) {
+      return one.fits() && one.cost.step_s < best.cost.step_s;
+    })) << hosts;
+    EXPECT_EQ(best.plan.groups, chosen.groups);
+    EXPECT_DOUBLE_EQ(best.cost.step_s, chosen.step_s);
+    EXPECT_TRUE(chosen.asked && chosen.fits);
+  }
+}
+
 TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
   spec::Config config = large_tables();
   config.mesh = {.groups = 2, .sync = SyncForm::kAuto};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/planner/best_scheduled.h"
 #include "weft/planner/shard_loads.h"
 
 namespace weft::planner {
@@ -24,18 +25,6 @@ double max_over(const PlanCost& cost, double (*of)(const RankCost&)) {
     most = std::max(most, of(rank));
   }
   return most;
-}
-
-/// Whether a touched sync can number the rows of every shard.
-bool is_touchable(const spec::Plan& plan) {
-  for (const spec::TablePlan& table : plan.tables) {
-    for (const spec::Shard& shard : table.shards) {
-      if (table.sharding != spec::Sharding::kDataParallel && shard.rows.size() >= kMostTouchable) {
-        return false;
-      }
-    }
-  }
-  return true;
 }
 
 LayoutRule rule_of(const PlanCost& cost, const MeshCluster& mesh) {
@@ -66,7 +55,9 @@ class MeshSearch {
       spec::check_groups(asked, topology::ranks(world_));
     }
     if (asked == 1) {
-      return search_group(config_, on(1, config_.mesh.layout, {}), workload_);
+      SearchResult found = search_group(config_, on(1, config_.mesh.layout, {}), workload_);
+      put_best_scheduled_first(config_, workload_, found);
+      return found;
     }
     for (std::int64_t groups = 1; groups <= topology::ranks(world_); ++groups) {
       if (asked == 0 ? topology::ranks(world_) % groups == 0 : groups == asked) {
@@ -223,6 +214,13 @@ class MeshSearch {
     return option;
   }
 
+  /// The figures of the plan that is found for it now.
+  void set_option(std::size_t chosen, const SearchResult& found) {
+    const bool asked = options_[chosen].asked;
+    options_[chosen] = option_of(found.best().cost, found, *meshes_[chosen]);
+    options_[chosen].asked = asked;
+  }
+
   SearchResult finish() {
     const auto chosen = static_cast<std::size_t>(
         std::min_element(options_.begin(), options_.end(), better_mesh) - options_.begin());
@@ -235,13 +233,14 @@ class MeshSearch {
     if (mesh.groups > 1) {
       if (mesh.sync != found.mesh->sync || mesh.sync_every != found.mesh->sync_every) {
         found = search_group(config_, meshes_[chosen], workload_);
-        const bool asked = options_[chosen].asked;
-        options_[chosen] = option_of(found.best().cost, found, mesh);
-        options_[chosen].asked = asked;
+        set_option(chosen, found);
       }
       for (Proposal& one : found.proposals) {
         say_choice(one.plan, mesh);
       }
+    }
+    if (put_best_scheduled_first(config_, workload_, found)) {
+      set_option(chosen, found);
     }
     found.meshes = std::move(options_);
     found.chosen = chosen;
@@ -267,6 +266,17 @@ class MeshSearch {
 };
 
 }  // namespace
+
+bool is_touchable(const spec::Plan& plan) {
+  for (const spec::TablePlan& table : plan.tables) {
+    for (const spec::Shard& shard : table.shards) {
+      if (table.sharding != spec::Sharding::kDataParallel && shard.rows.size() >= kMostTouchable) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 SearchResult search_meshes(const spec::Config& config,
                            const topology::Cluster& cluster,

@@ -10,8 +10,9 @@
 ///            which syncs take at most kSyncShare of the rest of a step; the greatest tried where
 ///            none does. 1 for gradients
 ///
-/// The shortest predicted step that fits wins, of equal ones fewer groups; with its form and τ the
-/// placement is searched once more. Deterministic.
+/// The shortest predicted step of schedule sync that fits wins, of equal ones fewer groups; with
+/// its form and τ the placement is searched once more. Of the proposals for it the job's schedule
+/// decides (best_scheduled.h), so the chosen mesh has the figures of that plan. Deterministic.
 #pragma once
 
 #include <memory>
@@ -29,6 +30,9 @@ inline constexpr double kSyncShare = 0.1;
 SearchResult search_group(const spec::Config& config,
                           std::shared_ptr<const MeshCluster> mesh,
                           const Workload& workload);
+
+/// Returns whether a touched sync can number the rows of every shard.
+bool is_touchable(const spec::Plan& plan);
 
 /// Requires a checked cluster. Throws Error(kConfig) where groups that are asked for do not divide
 /// its ranks.

@@ -118,12 +118,8 @@ double step_without_reads_s(const StepShape& shape,
                        walk_cuts(shape, pipeline));
 }
 
-std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
-                                             const spec::Plan& plan,
-                                             const PlanCost& cost) {
-  const StepShape& shape = estimator.shape();
+std::vector<PipelineOption> walked_options(const StepShape& shape, const PlanCost& cost) {
   const StageSeconds seconds = stage_seconds(shape, cost);
-  const std::vector<double> before = memory_of(estimator, plan, std::nullopt);
   std::vector<PipelineOption> options;
   for (const PipelineSchedule schedule : kSchedules) {
     PipelineOption best{.pipeline = {}, .step_s = std::numeric_limits<double>::infinity()};
@@ -135,10 +131,21 @@ std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
         best.step_s = step_s;
       }
     }
-    const std::vector<double> bytes = bytes_under(estimator, plan, cost, before, best.pipeline);
-    best.memory_bytes = std::max(0.0, *std::max_element(bytes.begin(), bytes.end()));
-    best.fits = best.memory_bytes <= topology::table_capacity(shape.cluster);
     options.push_back(best);
+  }
+  return options;
+}
+
+std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
+                                             const spec::Plan& plan,
+                                             const PlanCost& cost) {
+  const StepShape& shape = estimator.shape();
+  const std::vector<double> before = memory_of(estimator, plan, std::nullopt);
+  std::vector<PipelineOption> options = walked_options(shape, cost);
+  for (PipelineOption& one : options) {
+    const std::vector<double> bytes = bytes_under(estimator, plan, cost, before, one.pipeline);
+    one.memory_bytes = std::max(0.0, *std::max_element(bytes.begin(), bytes.end()));
+    one.fits = one.memory_bytes <= topology::table_capacity(shape.cluster);
   }
   return options;
 }

@@ -49,14 +49,18 @@ double step_without_reads_s(const StepShape& shape,
                             const PlanCost& cost,
                             const spec::Pipeline& pipeline);
 
-/// Returns all schedules, in the order of pipeline::schedules(). `cost`: of the plan, by the same
+/// Returns all schedules, in the order of pipeline::schedules(), as if each fitted, without memory.
+/// `cost` is of `shape`. Cost: milliseconds, whatever the number of ranks.
+std::vector<PipelineOption> walked_options(const StepShape& shape, const PlanCost& cost);
+
+/// Returns the same with the memory of each, and whether it fits. `cost`: of the plan, by the same
 /// estimator.
 std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
                                              const spec::Plan& plan,
                                              const PlanCost& cost);
 
 /// Returns the place of what a job with `asked` gets: the schedule that it says, or the best.
-/// REQUIRES: `options` are those of pipeline_options().
+/// REQUIRES: `options` are those of pipeline_options(), or of walked_options().
 std::size_t choose_pipeline(const spec::Pipeline& asked,
                             const std::vector<PipelineOption>& options);
 

@@ -176,7 +176,9 @@ void choose_schedule(const spec::Config& config, const Workload& workload, Searc
     divide_caches(config, workload, estimator.hot_uses(), best.plan);
     best.cost = estimator.cost(best.plan);
   }
-  found.pipelines = pipeline_options(estimator, best.plan, best.cost);
+  if (found.pipelines.empty()) {  // else proposals were compared by schedules
+    found.pipelines = pipeline_options(estimator, best.plan, best.cost);
+  }
   found.pipeline = choose_pipeline(config.pipeline, found.pipelines);
   if (config.pipeline.schedule == spec::PipelineSchedule::kAuto) {
     best.plan.pipeline = found.pipelines[found.pipeline].pipeline;
