@@ -23,7 +23,10 @@
 
 namespace weft::planner {
 
+/// Times the shortest step of sync, that of a proposal which is compared.
 inline constexpr double kMostOfBest = 1.25;
+
+/// Proposals that are compared, and of these the ones whose memory is predicted.
 inline constexpr std::size_t kMostCompared = 16;
 inline constexpr std::size_t kMostPredicted = 4;
 

@@ -14,16 +14,18 @@
 ///               rows are tried where the workload has some, and tables of the hottest rank are
 ///               held in all other ways, one at a time, as long as the step gets shorter
 ///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
-///   schedule    the best proposal gets the schedule whose step is predicted to be shortest, where
-///               the configuration leaves it open (pipeline_choice.h); all others are as of sync
+///   schedule    a plan gets the schedule whose step is predicted to be shortest, where the
+///               configuration leaves it open (pipeline_choice.h). Until here steps are those of
+///               sync; of the proposals near the shortest one that whose step is shortest under
+///               the schedule that it gets becomes the best (best_scheduled.h)
 ///   caches      the best proposal's shards on disks divide a rank's memory for caches by access
 ///               curves (cache_division.h), where these are known; all others do so by bytes. Where
 ///               the configuration leaves the memory open, the best proposal's is chosen for its
 ///               schedule (cache_size.h); all others have the smallest caches that train
 ///
 /// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks
-/// they have and how they synchronise is chosen by the same step where the configuration leaves it
-/// open (mesh_search.h).
+/// they have and how they synchronise is chosen by the step of sync where the configuration leaves
+/// it open (mesh_search.h).
 ///
 /// Deterministic: nothing here looks at a clock; how much is tried depends on the size alone.
 /// Source: enumerate, propose, partition, estimate as in TorchRec's planner; cutting the hottest as
@@ -74,7 +76,8 @@ struct Proposal {
 
 /// The answer of search(). There is always one proposal at least, and best() is the first.
 struct SearchResult {
-  std::vector<Proposal> proposals;  ///< those that fit by predicted step, then the others
+  std::vector<Proposal> proposals;  ///< the best, then those that fit by predicted step of sync,
+                                    ///< then the others
   std::int64_t capacity = 0;        ///< bytes that tables and buffers may take on a rank
   std::shared_ptr<const MeshCluster> mesh = nullptr;  ///< for which the proposals are
   std::vector<MeshOption> meshes = {};                ///< by groups; empty where one was asked for
