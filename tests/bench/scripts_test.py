@@ -204,11 +204,11 @@ class Tables(Folder):
 
     def test_search(self):
         at = {"tables": "x", "ranks": "8"}
-        names = ["seconds", "step", "work", "bytes"] + [f"step of {name}" for name in tables.SIMPLE]
+        names = ["seconds", "step as scheduled", "step", "work", "bytes"] + [f"step of {name}" for name in tables.SIMPLE]
         self.write("s.json", results(figure("fits", (1, 1, 1), **at),
                                      *(figure(name, (2, 2, 2), **at) for name in names),
                                      program="search"))
-        self.assertIn("| x | 8 | yes |" + " 2.00 |" * 7, tables.table_search(tables.Results(self.folder)))
+        self.assertIn("| x | 8 | yes |" + " 2.00 |" * 8, tables.table_search(tables.Results(self.folder)))
 
     def test_scaling(self):
         figures = []
