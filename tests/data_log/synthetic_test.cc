@@ -6,9 +6,13 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -133,6 +137,32 @@ TEST(Synthetic, SeedAndLimitsCount) {
   EXPECT_EQ(few->load(8, 5), 2);
   EXPECT_EQ(few->load(10, 5), 0);
   EXPECT_EQ(read(*few, {}).size, 0);
+}
+
+/// Logs of one seed share what they draw from while one of them is open. Those that are opened at
+/// once, beside one of another seed, give what a log that is alone gives.
+TEST(Synthetic, LogsThatAreOpenAtOnceAreThoseThatAreAlone) {
+  constexpr std::size_t kLogs = 4;
+  const auto labels_and_ids = [](std::uint64_t seed) {
+    const RawBlock block = read(*open_synthetic(small_config(), seed, Split::kTrain), iota(0, 400));
+    return std::pair(block.labels[0], block.categorical[1].ids);
+  };
+  const auto alone = labels_and_ids(7);
+  const auto other = labels_and_ids(8);
+  ASSERT_NE(alone, other);
+  std::vector<std::unique_ptr<Source>> open(kLogs);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kLogs; ++i) {
+    threads.emplace_back(
+        [&, i] { open[i] = open_synthetic(small_config(), i == 1 ? 8 : 7, Split::kTrain); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (std::size_t i = 0; i < kLogs; ++i) {
+    const RawBlock block = read(*open[i], iota(0, 400));
+    EXPECT_EQ(std::pair(block.labels[0], block.categorical[1].ids), i == 1 ? other : alone) << i;
+  }
 }
 
 TEST(Synthetic, SelectionAndOtherColumnsChangeNothing) {

@@ -130,14 +130,16 @@ const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
 
 }  // namespace
 
+ClickLog::Law::Law(const spec::SyntheticConfig& config, std::uint64_t seed)
+    : popularity(make_popularity(config)), teacher(config, popularity, seed) {
+}
+
 ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
     : config_(checked(config)),
       fingerprint_(fingerprint_of(config, seed)),
       sample_key_(random_key(seed, RandomPurpose::kSynthetic, "sample")),
       visitor_key_(random_key(seed, RandomPurpose::kSynthetic, "visitor")),
-      visitors_(config.visitors, kVisitorSkew),
-      popularity_(make_popularity(config)),
-      teacher_(config, popularity_, seed) {
+      visitors_(config.visitors, kVisitorSkew) {
   for (const spec::SyntheticColumn& column : config.columns) {
     const std::uint64_t key = random_key(seed, RandomPurpose::kSynthetic, "column/" + column.name);
     columns_.push_back({key, Scatter(static_cast<std::uint64_t>(column.cardinality), mix64(key)),
@@ -154,7 +156,7 @@ ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
   }
   schema_.labels = {"label"};
   chunk_.resize(kChunk);
-  calibration_ = calibrated_once();
+  find_or_make_law(seed);
 }
 
 void ClickLog::read(std::int64_t first,
@@ -218,7 +220,7 @@ void ClickLog::add_categorical(std::size_t index,
                                std::span<Sample> samples,
                                RawBlock::Bags* out) const {
   const Column& column = columns_[index];
-  const bool paired = teacher_.paired(index);
+  const bool paired = law_->teacher.paired(index);
   for (Sample& sample : samples) {
     WordStream words(mix64(sample.stream ^ column.key));
     const std::uint64_t choice = words.next();
@@ -251,7 +253,8 @@ float ClickLog::draw_bag(std::size_t index,
                          std::array<float, Teacher::kHidden>& hidden,
                          RawBlock::Bags* out) const {
   const Column& column = columns_[index];
-  const ZipfSampler& popularity = popularity_[index];
+  const ZipfSampler& popularity = law_->popularity[index];
+  const Teacher& teacher = law_->teacher;
   std::uint64_t length = column.min_length;
   WordStream weights(0);
   if (column.lengths > 1 || column.weighted) {
@@ -264,8 +267,8 @@ float ClickLog::draw_bag(std::size_t index,
     const std::uint64_t rank = popularity(words);
     const float weight =
         column.weighted ? 0.5F + uniform_float(static_cast<std::uint32_t>(weights.next())) : 1.0F;
-    effect += weight * teacher_.effect(index, rank);
-    if (const float* vector = teacher_.hidden(index, rank)) {
+    effect += weight * teacher.effect(index, rank);
+    if (const float* vector = teacher.hidden(index, rank)) {
       for (std::size_t k = 0; k < hidden.size(); ++k) {
         hidden[k] += weight * vector[k];
       }
@@ -286,7 +289,7 @@ float ClickLog::draw_bag(std::size_t index,
 
 void ClickLog::add_dense(std::size_t index, std::span<Sample> samples, float* out) const {
   const Quantiles& of = quantiles();
-  const float weight = teacher_.dense_weight(index);
+  const float weight = law_->teacher.dense_weight(index);
   const std::uint64_t missing = to_threshold(kDenseMissing);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::uint64_t word = mix64(samples[i].stream ^ dense_keys_[index]);
@@ -332,7 +335,7 @@ void ClickLog::probabilities(std::int64_t first, std::int64_t count, std::vector
 }
 
 double ClickLog::probability(double score) const {
-  return probability(calibration_, score);
+  return probability(law_->calibration, score);
 }
 
 double ClickLog::probability(const Calibration& calibration, double score) {
@@ -370,16 +373,21 @@ ClickLog::Calibration ClickLog::calibrate() {
   return out;
 }
 
-// Every rank of this process and both parts of its data have the same calibration: the first that
-// asks computes it, while the others wait. It is a pure function of what the fingerprint covers, so
-// no result depends on what is known.
-ClickLog::Calibration ClickLog::calibrated_once() {
+// The first log of a fingerprint makes the law, while others of the process wait; it is forgotten
+// with the last. It is a pure function of what the fingerprint covers, so no result depends on what
+// is known.
+void ClickLog::find_or_make_law(std::uint64_t seed) {
   static std::mutex mutex;
-  static std::map<std::uint64_t, Calibration> known;
+  static std::map<std::uint64_t, std::weak_ptr<const Law>> known;
   const std::lock_guard lock(mutex);
-  const auto found = known.find(fingerprint_);
-  return found != known.end() ? found->second
-                              : known.emplace(fingerprint_, calibrate()).first->second;
+  std::weak_ptr<const Law>& found = known[fingerprint_];
+  law_ = found.lock();
+  if (law_ == nullptr) {
+    const auto made = std::make_shared<Law>(config_, seed);
+    law_ = made;
+    made->calibration = calibrate();
+    found = made;
+  }
 }
 
 }  // namespace weft::data
