@@ -216,8 +216,10 @@ void Job::finish(Summary& summary, Clock::time_point start) {
 void Job::sum_up_ranks(Summary& summary) {
   std::array<std::int64_t, 2> of_ranks = {engine_->embeddings().bytes(),
                                           trace_ && trace_->is_lost() ? 1 : 0};
-  std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak, heap_bytes(),
-                                            program_bytes_};
+  // Asking for the heap takes the longer the more ranks have used it: of one process one asks.
+  const bool asks = world().rank() == 0 || !world().lends();
+  std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak,
+                                            asks ? heap_bytes() : 0, program_bytes_};
   engine_->run_stage([&](Context& ctx) {
     engine_->control_comm().all_reduce(ctx, of_ranks.data(), of_ranks.size(), comm::ReduceOp::kSum);
     engine_->control_comm().all_reduce(ctx, of_process.data(), of_process.size(),
