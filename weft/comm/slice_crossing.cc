@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weft/base/at.h"
+#include "weft/comm/peer_lanes.h"
 #include "weft/comm/relays.h"
 
 namespace weft::comm {
@@ -139,9 +140,10 @@ class RelayedCrossing final : public HostSlices {
  public:
   RelayedCrossing(const Setting& setting, Buffer passed)
       : HostSlices(setting),
-        pair_with_(at(setting.layout.ranks()), kNone),
+        lanes_(at(setting.layout.ranks())),
         relayed_by_(here().size()),
         passed_(std::move(passed)) {
+    std::vector<int> pair_of_host(at(set_.layout.hosts()), kNone);
     for (int h = 0; h < set_.layout.hosts(); ++h) {
       if (h == host_) {
         continue;
@@ -149,14 +151,13 @@ class RelayedCrossing final : public HostSlices {
       const int relay = set_.layout.relay(host_, h);
       relayed_by_[at(set_.layout.place(relay))].push_back(h);
       if (relay == self_) {
-        // A rank is the relay to this host for its own one alone, so it has one pair at most.
-        pair_with_[at(set_.layout.relay(h, host_))] = static_cast<int>(pairs_.size());
-        pairs_.push_back({.host = h});
+        pair_of_host[at(h)] = static_cast<int>(pairs_.size());
+        pairs_.push_back({.host = h, .with = set_.layout.relay(h, host_)});
       }
     }
     for (std::size_t j = 1; j < own_shares().size(); ++j) {
       const int host = set_.layout.host(own_shares()[j]);
-      pairs_[at(pair_with_[at(set_.layout.relay(host, host_))])].shares.push_back(j);
+      pairs_[at(pair_of_host[at(host)])].shares.push_back(j);
     }
     for (std::size_t place = 0; place < here().size(); ++place) {
       passed_begin_.push_back(passed_bytes_);
@@ -173,20 +174,17 @@ class RelayedCrossing final : public HostSlices {
     share(ctx, sums);
     send_.clear();
     recv_.clear();
-    for (const int with : pair_with_) {
+    for (const Pair& pair : pairs_) {
       send_.next();
       recv_.next();
-      if (with == kNone) {
-        continue;
-      }
       for (const int owner : here()) {
         send_.add(sums[at(owner)]);
       }
-      for (const std::size_t j : pairs_[at(with)].shares) {
+      for (const std::size_t j : pair.shares) {
         recv_.add(sums[at(own_shares()[j])]);
       }
     }
-    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+    exchange_in_pairs(ctx);
     spread(ctx, sums, 1);
   }
 
@@ -194,6 +192,7 @@ class RelayedCrossing final : public HostSlices {
   /// A host to which this rank is the relay.
   struct Pair {
     int host = 0;
+    int with = 0;                          ///< the relay there to this host, and to no other
     std::vector<std::size_t> shares = {};  ///< numbers among the own shares of its ranks' slices
     std::byte* begin = nullptr;            ///< in passed_
   };
@@ -213,13 +212,9 @@ class RelayedCrossing final : public HostSlices {
     }
     send_.clear();
     recv_.clear();
-    for (const int with : pair_with_) {
+    for (const Pair& pair : pairs_) {
       send_.next();
       recv_.next();
-      if (with == kNone) {
-        continue;
-      }
-      const Pair& pair = pairs_[at(with)];
       send_.add(flags_of(hosts[at(host_)]));
       for (const std::size_t j : pair.shares) {
         add_pieces(send_, sums[j]);
@@ -231,7 +226,19 @@ class RelayedCrossing final : public HostSlices {
                  here()[place] == self_ ? theirs.arrived : passed(pair, theirs, place));
       }
     }
-    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+    exchange_in_pairs(ctx);
+  }
+
+  /// Lists hold a lane of each pair.
+  void exchange_in_pairs(Context& ctx) {
+    const std::span<const Lane> send = send_.lanes();
+    const std::span<const Lane> recv = recv_.lanes();
+    lanes_.clear();
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      lanes_.send_to(pairs_[i].with, send[i]);
+      lanes_.receive_from(pairs_[i].with, recv[i]);
+    }
+    set_.all.exchange_directly(ctx, lanes_);
   }
 
   void pass_on(Context& ctx, std::span<HostTerms> hosts) {
@@ -269,8 +276,8 @@ class RelayedCrossing final : public HostSlices {
     set_.inside.exchange(ctx, send_.lanes(), recv_.lanes());
   }
 
-  std::vector<Pair> pairs_;
-  std::vector<int> pair_with_;  ///< [ranks] the pair whose other relay it is, or kNone
+  std::vector<Pair> pairs_;                   ///< by host
+  PeerLanes lanes_;                           ///< to and from the other relays of pairs
   std::vector<std::vector<int>> relayed_by_;  ///< [ranks here] hosts, ascending
   std::vector<std::int64_t> passed_begin_;    ///< [ranks here] of one partial sum of each slice
   std::int64_t passed_bytes_ = 0;             ///< of one partial sum of all of them
