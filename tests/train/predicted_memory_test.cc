@@ -44,6 +44,7 @@ struct Case {
   spec::CollectiveForm dense = spec::CollectiveForm::kHierarchical;  ///< of them
   std::int64_t hot_rows = 0;  ///< the first ones of each table
   bool even = false;          ///< rows are as frequent as any
+  bool on_first = false;      ///< rank 0 holds all tables, which are not cut
   std::int64_t steps = 20;
   double growth = layout::kBufferGrowth;  ///< of buffers
   spec::Pipeline pipeline = {};
@@ -167,6 +168,9 @@ Totals expect_predicted(const Case& one, double share) {
   for (std::size_t t = 0; t < plan.tables.size() && one.hot_rows > 0; ++t) {
     plan.tables[t].hot = {{0, one.hot_rows}};
     plan.tables[t].pooled_at = one.pooled_at;
+  }
+  for (std::size_t t = 0; t < plan.tables.size() && one.on_first; ++t) {
+    plan.tables[t].shards.edit([](std::vector<spec::Shard>& all) { all.at(0).rank = 0; });
   }
   const planner::Workload workload = planner::make_workload(config);
   const auto memory = planner::step_memory(config, workload, plan, {.growth = one.growth});
@@ -399,6 +403,29 @@ TEST_F(PredictedMemory, OfSchedules) {
                         .pipeline = pipeline,
                         .parts = 16},
                        0.05);
+    }
+  }
+}
+
+/// A rank that holds all tables sends other hosts more vectors than it gets, and packs those of a
+/// micro-batch; a codec leaves one run of them.
+TEST_F(PredictedMemory, OfRelaysOfMicroBatches) {
+  using enum spec::PipelineSchedule;
+  for (const spec::PipelineSchedule schedule : {kFwp, kNested}) {
+    for (const bool encodes_vectors : {false, true}) {
+      for (const bool encodes_gradients : {false, true}) {
+        expect_predicted(
+            {.ranks = 4,
+             .codecs = {.forward = encodes_vectors ? CodecFormat::kInt8 : CodecFormat::kFp32,
+                        .backward = encodes_gradients ? CodecFormat::kBf16 : CodecFormat::kFp32},
+             .hosts = {0, 0, 1, 1},
+             .even = true,
+             .on_first = true,
+             .steps = 40,
+             .pipeline = {.schedule = schedule, .micro_batches = {{1, 1, 1, 1}}},
+             .parts = 16},
+            0.05);
+      }
     }
   }
 }

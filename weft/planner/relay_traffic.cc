@@ -199,9 +199,8 @@ void RelayTraffic::add_up() {
 
 /// Packed lanes of ids are one run; others, which may be one, are counted as if they were not. What
 /// is encoded lies in one run, and so do vectors of whole batches at both ends and their gradients
-/// where they come; gradients of micro-batches come in a piece per slot. Vectors of micro-batches,
-/// which are packed likewise where a rank has several slots, are not counted: their blocks are
-/// those of gradients, and as long where ranks hold and ask alike.
+/// where they come. Of a micro-batch a rank with several slots has a piece per slot: of vectors
+/// where they leave, of gradients where they come.
 double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   double bytes = 0.0;
   if (options_.ids) {
@@ -214,9 +213,11 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   if (options_.vectors) {
     RelayBlocks blocks = gradients_.of(rank);
     blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;
-    const bool are_one_run = options_.encoded_gradients || !options_.micro_batches || slots < 2;
-    blocks.in = are_one_run ? 0.0 : blocks.in;
-    blocks.cover({.crossing = vectors_.of(rank).crossing});
+    const bool has_pieces = options_.micro_batches && slots > 1;
+    blocks.in = has_pieces && !options_.encoded_gradients ? blocks.in : 0.0;
+    const RelayBlocks vectors = vectors_.of(rank);  // which leave from the shards, called `in`
+    blocks.cover({.crossing = vectors.crossing,
+                  .out = has_pieces && !options_.encoded_vectors ? vectors.in : 0.0});
     RelayBlocks rows = replicas_->of(rank);
     rows.cover(statistics_.of(rank));
     rows.cover(has_owners_ ? to_owners_.of(rank) : RelayBlocks{});

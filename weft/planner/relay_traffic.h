@@ -94,8 +94,9 @@ class RelayTraffic {
   struct Options {
     bool ids = false;
     bool vectors = false;
+    bool encoded_vectors = false;
     bool encoded_gradients = false;
-    bool micro_batches = false;  ///< gradients come for a part of every slot at a time
+    bool micro_batches = false;  ///< vectors and gradients pass for a part of every slot at a time
   };
 
   RelayTraffic(HostLayout hosts, const RankKinds& ranks, const Options& options);
@@ -126,7 +127,7 @@ class RelayTraffic {
   void add_up();
 
   /// Returns the bytes that the blocks of a rank take. `slots`: how many it has for each rank, of
-  /// which the gradients of a micro-batch come in a run each.
+  /// which a micro-batch has a piece each.
   [[nodiscard]] double held_bytes(std::size_t rank, std::int64_t slots) const;
 
  private:

@@ -102,6 +102,7 @@ class StepLengths {
         std::move(hosts), ranks_,
         RelayTraffic::Options{.ids = ids,
                               .vectors = vectors,
+                              .encoded_vectors = config_.codecs.forward != CodecFormat::kFp32,
                               .encoded_gradients = config_.codecs.backward != CodecFormat::kFp32,
                               .micro_batches = pipeline_.cuts().count() > 1});
   }
