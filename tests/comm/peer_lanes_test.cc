@@ -21,6 +21,8 @@
 #include "weft/comm/communicator.h"
 #include "weft/comm/local/board.h"
 #include "weft/comm/local/local.h"
+#include "weft/comm/ordered_reduce.h"
+#include "weft/tensor/device.h"
 
 namespace weft::comm {
 namespace {
@@ -164,6 +166,27 @@ TEST(PeerLanes, MessagesBetweenHostsListTheRelays) {
     check(4, "sizes, gather, cross and scatter");
     comm->all_to_all(ctx, sent.data(), received.data(), sizeof(std::int64_t));
     check(3, "gather, cross and scatter");
+  });
+}
+
+TEST(PeerLanes, SumsThroughRelaysListTheRelays) {
+  run_local(kMany, {}, [](Communicator& world) {
+    std::vector<std::size_t> peers;
+    Communicator flat(std::make_unique<ListingGroup>(world.duplicate("listing"), peers));
+    const auto comm = flat.duplicate("relayed", Form::kHierarchical);
+    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+    OrderedAllReduce reduce(*comm, *device, kMany, kMany, {.crossing = Crossing::kRelayed});
+    std::fill_n(reduce.partial(0), kMany, static_cast<float>(world.rank()));
+    Context ctx{.device = device.get(), .pool = &device->pool()};
+    peers.clear();
+    const std::uint8_t present = 1;
+    const float* const sum = reduce.run(ctx, {&present, 1});
+    EXPECT_EQ(*std::min_element(sum, sum + kMany), kMany * (kMany - 1) / 2);
+    ASSERT_EQ(peers.size(), 6U) << "collect, cross and pass on; share, cross and spread";
+    for (const std::size_t stage : {1U, 4U}) {
+      EXPECT_LE(peers[stage], 1U) << "rank " << world.rank()
+                                  << " relays to one of seven hosts at most";
+    }
   });
 }
 
