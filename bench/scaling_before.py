@@ -3,6 +3,7 @@
 What they send is counted outside the programs (bench/mpi_counter), so that builds which count nothing can be compared.
 What a step takes is a long job less a short one, over the steps between them: start and end fall out. Ranks are
 processes of one machine that pass for those of hosts of 8. A rank has 16 samples, each with an id of every table.
+Plans and manifests of checkpoints are those that both builds write in a job of ranks as threads, which is timed whole.
 """
 import argparse
 import json
@@ -10,19 +11,21 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import time
 
 import yaml
 from processor import processor
 
 HOST = 8  # ranks
 SAMPLES = 16  # of a rank
-SHORT, LONG = 3, 63  # steps
+SHORT = 3  # steps
+LONG = {"26 tables": 63, "856 tables": 23}
 LEFT_OUT = "65536,262144,1048576,4194304"  # bytes: at its start a job measures links by messages of these lengths,
 #                                            as many as time allows (weft/train/link_report.cc)
 SETS = {"26 tables": 26, "856 tables": 856}
 KINDS = {  # of jobs: schedule, and form of the exchanges; auto is what a job without a cluster file gets
     "26 tables": (("sync", "auto"), ("nested", "auto"), ("sync", "hierarchical")),
-    "856 tables": (("sync", "auto"), ("sync", "hierarchical")),
+    "856 tables": (("sync", "auto"), ("nested", "auto"), ("sync", "hierarchical")),
 }
 ROWS = 4096
 COLUMNS = 16
@@ -34,7 +37,7 @@ def job(tables, ranks, schedule, form):
     return {
         "version": 1, "seed": 1, "batch_size": SAMPLES * ranks,
         "data": {"format": "synthetic", "synthetic": {
-            "samples": SAMPLES * ranks * LONG, "eval_samples": 0, "dense_columns": 4,
+            "samples": SAMPLES * ranks * max(LONG.values()), "eval_samples": 0, "dense_columns": 4,
             "columns": [{"name": names, "cardinality": ROWS, "zipf": 0}]}},
         "dense_features": [{"name": "d{1..4}", "transform": "log"}],
         "sparse_features": [{"name": names, "mapping": "identity"}],
@@ -48,6 +51,14 @@ def job(tables, ranks, schedule, form):
     }
 
 
+def checked(command):
+    """Runs it; where it fails, what it wrote is the message."""
+    done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"scaling_before.py: {' '.join(map(str, command))}: exit code {done.returncode}\n"
+                         f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
 def run(weft, counter, config, ranks, per_host, steps, folder):
     """Trains, and returns what every rank counted."""
     folder.mkdir()
@@ -59,23 +70,36 @@ def run(weft, counter, config, ranks, per_host, steps, folder):
                *(word for name, value in environment.items() for word in ("-x", f"{name}={value}")),
                weft, "train", folder / "job.yaml", "--set", f"train.steps={steps}", "--threads", 1,
                "--out", folder / "out"]
-    done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"scaling_before.py: {weft} on {ranks} ranks: exit code {done.returncode}\n"
-                         f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    checked(command)
     return [json.loads((folder / f"counts.{rank}").read_text()) for rank in range(ranks)]
 
 
-def measure(weft, counter, config, ranks, per_host):
+def files(weft, config, ranks):
+    """Returns the bytes of the plan and of the manifest of a checkpoint, and the seconds of the whole job."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "job.yaml").write_text(yaml.safe_dump(config))
+        start = time.monotonic()
+        checked([weft, "train", folder / "job.yaml", "--set", f"train.steps={SHORT}", "--ranks", ranks, "--threads", 1,
+                 "--out", folder / "out", "--checkpoint", folder / "saved"])
+        seconds = time.monotonic() - start
+        manifests = list((folder / "saved").rglob("manifest.json"))
+        if len(manifests) != 1:
+            raise SystemExit(f"scaling_before.py: {weft} left {len(manifests)} manifests in its folder, not one")
+        return {"plan": (folder / "out/plan.yaml").stat().st_size, "manifest": manifests[0].stat().st_size,
+                "seconds": seconds}
+
+
+def measure(weft, counter, config, ranks, per_host, long_steps):
     """Returns messages and bytes of a step, each of the rank with most; the milliseconds of a processor that a step
     takes and the seconds of start and end, both the average of the ranks; the largest resident set of the long job."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         short, long = (run(weft, counter, config, ranks, per_host, steps, folder / str(steps))
-                       for steps in (SHORT, LONG))
+                       for steps in (SHORT, long_steps))
     if any(one["messages"] == 0 for one in short):
         raise SystemExit(f"scaling_before.py: {counter} saw no message of {weft}; was it built for another MPI?")
-    of_step = {key: [(b[key] - a[key]) / (LONG - SHORT) for a, b in zip(short, long)] for key in short[0]}
+    of_step = {key: [(b[key] - a[key]) / (long_steps - SHORT) for a, b in zip(short, long)] for key in short[0]}
     step_s = sum(of_step["seconds"]) / ranks
     return {"messages": max(of_step["messages"]), "bytes": max(of_step["bytes"]), "step_ms": 1e3 * step_s,
             "ends_s": sum(one["seconds"] for one in short) / ranks - SHORT * step_s,
@@ -91,10 +115,13 @@ def compare(before, now, counter, tables, ranks, per_host):
             config = job(SETS[name], world, schedule, form)
             figures = {}
             for build in list(builds)[:: 1 if (k + w) % 2 == 0 else -1]:
-                figures[build] = measure(builds[build], counter, config, world, per_host)
+                figures[build] = measure(builds[build], counter, config, world, per_host, LONG[name])
                 print(f"{name} {schedule:6} {form:12} {world:2} ranks, {build:6}: {figures[build]}", flush=True)
             results.append({"tables": name, "schedule": schedule, "form": form, "ranks": world, **figures})
-    return {"version": 1, "program": "scaling_before", "cpu": processor()[0], "jobs": results}
+    written = [{"tables": name, "ranks": world,
+                **{build: files(weft, job(SETS[name], world, "sync", "auto"), world) for build, weft in builds.items()}}
+               for name in tables for world in ranks]
+    return {"version": 1, "program": "scaling_before", "cpu": processor()[0], "jobs": results, "files": written}
 
 
 def main():

@@ -137,3 +137,13 @@ def table_growth_before(results):
             for job in document["jobs"]]
     return table(["tables", "schedule", "collectives", "ranks", "messages", "sent, kB", "step, ms", "start and end, s",
                   "resident set, MB"], rows)
+
+
+def table_growth_before_files(results):
+    """Plans and manifests of both builds, and jobs of ranks as threads, "before / now"."""
+    document = results.others.get("scaling_before", {"files": []})
+    figures = (("plan", 1e-3), ("manifest", 1e-3), ("seconds", 1))
+    rows = [[one["tables"], str(one["ranks"]),
+             *(f"{number(one['before'][name] * scale)} / {number(one['now'][name] * scale)}" for name, scale in figures)]
+            for one in document["files"]]
+    return table(["tables", "ranks", "plan, kB", "manifest, kB", "a job of 3 steps, s"], rows)

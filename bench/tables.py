@@ -18,8 +18,8 @@ import rank_tables
 import save_tables
 import store_tables
 from scaling_tables import (table_growth_agreement, table_growth_alone, table_growth_before,  # noqa: F401  (found by name)
-                            table_growth_bytes, table_growth_imitated, table_growth_measured, table_growth_nested,
-                            table_growth_predicted, table_growth_processes, table_growth_sync)
+                            table_growth_before_files, table_growth_bytes, table_growth_imitated, table_growth_measured,
+                            table_growth_nested, table_growth_predicted, table_growth_processes, table_growth_sync)
 from table_text import number, percent, spread, spread_of_ratios, table
 from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
                          table_tier_parts, table_tier_production, table_tier_production_traffic, table_tier_shared,

@@ -266,9 +266,13 @@ class Tables(Folder):
         counted = {"messages": 567.0, "bytes": 2e6, "step_ms": 20.0, "ends_s": 0.25, "resident": 5e7}
         self.write("b.json", {"program": "scaling_before", "jobs": [
             {"tables": "26 tables", "schedule": "sync", "form": "auto", "ranks": 64, "before": counted,
-             "now": {**counted, "messages": 126.0, "step_ms": 10.0}}]})
+             "now": {**counted, "messages": 126.0, "step_ms": 10.0}}],
+            "files": [{"tables": "26 tables", "ranks": 64, "before": {"plan": 83000, "manifest": 2e6, "seconds": 12},
+                       "now": {"plan": 5100, "manifest": 60900, "seconds": 4.5}}]})
         self.assertIn("| 26 tables | sync | auto | 64 | 567 / 126 | 2,000 / 2,000 | 20 / 10 | 0.25 / 0.25 | 50 / 50 |",
                       tables.table_growth_before(tables.Results(self.folder)))
+        self.assertIn("| 26 tables | 64 | 83 / 5.1 | 2,000 / 60.9 | 12 / 4.5 |",
+                      tables.table_growth_before_files(tables.Results(self.folder)))
 
     def test_mesh(self):
         figures = []
