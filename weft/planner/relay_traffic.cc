@@ -212,12 +212,14 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   }
   if (options_.vectors) {
     RelayBlocks blocks = gradients_.of(rank);
-    blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;
+    const bool encodes_vectors = options_.codecs.forward != CodecFormat::kFp32;
+    const bool encodes_gradients = options_.codecs.backward != CodecFormat::kFp32;
+    blocks.out = encodes_gradients ? 0.0 : blocks.out;
     const bool has_pieces = options_.micro_batches && slots > 1;
-    blocks.in = has_pieces && !options_.encoded_gradients ? blocks.in : 0.0;
+    blocks.in = has_pieces && !encodes_gradients ? blocks.in : 0.0;
     const RelayBlocks vectors = vectors_.of(rank);  // which leave from the shards, called `in`
-    blocks.cover({.crossing = vectors.crossing,
-                  .out = has_pieces && !options_.encoded_vectors ? vectors.in : 0.0});
+    blocks.cover(
+        {.crossing = vectors.crossing, .out = has_pieces && !encodes_vectors ? vectors.in : 0.0});
     RelayBlocks rows = replicas_->of(rank);
     rows.cover(statistics_.of(rank));
     rows.cover(has_owners_ ? to_owners_.of(rank) : RelayBlocks{});

@@ -16,6 +16,7 @@
 #include "weft/base/host_layout.h"
 #include "weft/layout/relays.h"
 #include "weft/planner/step_counts.h"
+#include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 
 namespace weft::planner {
@@ -94,8 +95,7 @@ class RelayTraffic {
   struct Options {
     bool ids = false;
     bool vectors = false;
-    bool encoded_vectors = false;
-    bool encoded_gradients = false;
+    spec::Codecs codecs = {};
     bool micro_batches = false;  ///< vectors and gradients pass for a part of every slot at a time
   };
 

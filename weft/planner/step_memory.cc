@@ -98,13 +98,11 @@ class StepLengths {
     if (hosts.is_flat()) {
       return;
     }
-    relays_.emplace(
-        std::move(hosts), ranks_,
-        RelayTraffic::Options{.ids = ids,
-                              .vectors = vectors,
-                              .encoded_vectors = config_.codecs.forward != CodecFormat::kFp32,
-                              .encoded_gradients = config_.codecs.backward != CodecFormat::kFp32,
-                              .micro_batches = pipeline_.cuts().count() > 1});
+    relays_.emplace(std::move(hosts), ranks_,
+                    RelayTraffic::Options{.ids = ids,
+                                          .vectors = vectors,
+                                          .codecs = config_.codecs,
+                                          .micro_batches = pipeline_.cuts().count() > 1});
   }
 
   void add_table(std::size_t t) {
