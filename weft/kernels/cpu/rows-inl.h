@@ -108,7 +108,10 @@ HWY_INLINE void prefetch_lines(const void* at) {
   for (std::int64_t offset = 0; offset < kEnd; offset += kLine) {
     hwy::Prefetch(row + offset);
   }
-  if (reinterpret_cast<std::uintptr_t>(row) % kLine != 0) {
+  // Whether a row begins where a line does cannot be guessed where rows have half a line; whether
+  // it ends in another line can.
+  constexpr std::int64_t kInLast = kEnd % kLine == 0 ? kLine : kEnd % kLine;
+  if (reinterpret_cast<std::uintptr_t>(row) % kLine > kLine - kInLast) {
     hwy::Prefetch(row + kEnd - 1);
   }
 }
