@@ -120,7 +120,7 @@ void expect_scalar_conversions(std::int64_t rows, std::int64_t cols, DrawRule ru
 TEST(StochasticRounding, EqualsTheScalarConversions) {
   expect_scalar_conversions(2000, 64, DrawRule::kHalfWord);
   expect_scalar_conversions(301, 64, DrawRule::kWord);
-  for (const std::int64_t cols : {1, 16, 24, 100, 128, 1040}) {
+  for (const std::int64_t cols : {1, 16, 24, 32, 100, 128, 1040}) {
     for (const DrawRule rule : {DrawRule::kWord, DrawRule::kHalfWord}) {
       expect_scalar_conversions(cols == 1040 ? 11 : 141, cols, rule);
     }
@@ -138,7 +138,7 @@ float word_at(const TableCase& table, std::int64_t row, std::int64_t col) {
 
 TEST(SplitRows, HaveTheBitsOfFp32Rows) {
   constexpr std::int64_t kRows = 20;
-  for (const std::int64_t cols : {3, 16, 33, 64}) {
+  for (const std::int64_t cols : {3, 16, 32, 33, 64}) {
     Random random(static_cast<std::uint64_t>(cols));
     const RunsCase step(random, {.bags = 24, .rows = kRows, .cols = cols});
     for (const SparseOptimizerKind rule : kRules) {

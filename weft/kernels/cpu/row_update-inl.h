@@ -63,10 +63,20 @@ struct Batch {
   alignas(64) float keep[kBatch];   ///< k
 };
 
+/// The type of a row's elements where it is looked up for each row: it is the same for all rows of
+/// a task, so the choice is guessed, and there is one code for all types.
+struct AnyElement {
+  static DType of(const RowTable& table) { return table.dtype; }
+};
+
+/// The same where the compiler knows it, for what is most used.
+template <DType kType>
+struct KnownElement {
+  static constexpr DType of(const RowTable& /*table*/) { return kType; }
+};
+
 /// The columns of a row: kCols, known to the compiler and whole blocks, or for 0 any number. The
-/// usual widths so have no counters and no ends. The type of a row's elements is chosen per row: it
-/// is the same for all rows of a task, so the choice is guessed, and code per type would be three
-/// times as much.
+/// usual widths so have no counters and no ends.
 template <int kCols>
 class Columns {
  public:
@@ -202,7 +212,7 @@ HWY_INLINE void write_halves(Columns<kCols> columns,
 }
 
 /// A row of 16-bit elements as padded fp32.
-template <int kCols>
+template <class Element, int kCols>
 HWY_INLINE const float* widen_row(Columns<kCols> columns,
                                   const RowTable& table,
                                   const void* at,
@@ -214,7 +224,7 @@ HWY_INLINE const float* widen_row(Columns<kCols> columns,
     std::memcpy(scratch.half, at, static_cast<std::size_t>(columns.count()) * 2);
     half = scratch.half;
   }
-  if (table.dtype == DType::kBFloat16) {
+  if (Element::of(table) == DType::kBFloat16) {
     widen<Bf16Row>(columns, half, to);
   } else {
     widen<Fp16Row>(columns, half, to);
@@ -223,7 +233,7 @@ HWY_INLINE const float* widen_row(Columns<kCols> columns,
 }
 
 /// The row as padded fp32: where it lies, or in place i of the scratch.
-template <int kCols>
+template <class Element, int kCols>
 HWY_INLINE const float* read_row(Columns<kCols> columns,
                                  const RowTable& table,
                                  std::int64_t slot,
@@ -231,11 +241,12 @@ HWY_INLINE const float* read_row(Columns<kCols> columns,
                                  std::int64_t i) {
   const char* const at = static_cast<const char*>(table.weights) + slot * table.weight_stride;
   float* const to = scratch.rows + i * columns.padded();
-  if (table.dtype == DType::kFloat32) {
+  if (Element::of(table) == DType::kFloat32) {
     return pad(columns, reinterpret_cast<const float*>(at), to);
   }
-  return table.dtype == DType::kSplitBFloat16 ? join_row(columns, table, slot, to)
-                                              : widen_row(columns, table, at, scratch, to);
+  return Element::of(table) == DType::kSplitBFloat16
+             ? join_row(columns, table, slot, to)
+             : widen_row<Element>(columns, table, at, scratch, to);
 }
 
 using Quarter = hn::FixedTag<float, 4>;

@@ -27,26 +27,25 @@ namespace weft::kernels::HWY_NAMESPACE {
 
 /// The random bits of rows in hand (weft/base/row_draws.h), made for all of them in one pass: a row
 /// of 64 columns is one vector of calls, which alone would wait for its own rounds.
+template <class Element, int kCols>
 class RowWords {
  public:
-  RowWords(const SparseUpdate& update, const RowScratch& scratch)
-      : update_(update),
-        is_drawn_(update.table.dtype == DType::kFloat16 || update.table.dtype == DType::kBFloat16),
+  RowWords(Columns<kCols> columns, const SparseUpdate& update, const RowScratch& scratch)
+      : columns_(columns),
+        update_(update),
         keys_(update.params.draws.key),
-        calls_(scratch.padded / RowDraws::kColumns),
-        padded_(scratch.padded),
         words_(scratch.words),
         low_(scratch.calls),
-        high_(low_ + batch_calls(calls_)) {
-    if (!is_drawn_) {
+        high_(low_ + batch_calls(calls())) {
+    if (!is_drawn()) {
       return;
     }
-    std::fill_n(low_, batch_calls(calls_), std::uint64_t{0});
+    std::fill_n(low_, batch_calls(calls()), std::uint64_t{0});
     const std::uint64_t first = first_counter(RowDraws::kColumns);
     std::int64_t call = 0;  // of a row
-    for (std::int64_t i = 0; i < batch_calls(calls_); ++i) {
+    for (std::int64_t i = 0; i < batch_calls(calls()); ++i) {
       high_[i] = first + static_cast<std::uint64_t>(call);
-      call = call + 1 == calls_ ? 0 : call + 1;
+      call = call + 1 == calls() ? 0 : call + 1;
     }
   }
 
@@ -55,25 +54,36 @@ class RowWords {
   /// cache, so other work is done in between.
   HWY_INLINE void take(Range rows) {
     rows_ = rows;
-    if (is_drawn_ && update_.params.draws.rule == DrawRule::kHalfWord) {
-      std::uint64_t* at = low_;
+    if (is_drawn() && update_.params.draws.rule == DrawRule::kHalfWord) {
       for (std::int64_t i = 0; i < rows.size(); ++i) {
-        at = std::fill_n(at, calls_, whole_row(i));
+        std::fill_n(low_ + i * calls(), calls(), whole_row(i));
       }
     }
   }
 
   /// Draws for the rows taken; not at all where rows are not rounded.
   HWY_INLINE void draw() {
-    if (is_drawn_) {
+    if (is_drawn()) {
       make();
     }
   }
 
   /// The words of the i-th of them: one for each padded column.
-  [[nodiscard]] const std::uint32_t* of(std::int64_t i) const { return words_ + i * padded_; }
+  [[nodiscard]] const std::uint32_t* of(std::int64_t i) const {
+    return words_ + i * columns_.padded();
+  }
 
  private:
+  [[nodiscard]] HWY_INLINE bool is_drawn() const {
+    const DType type = Element::of(update_.table);
+    return type == DType::kFloat16 || type == DType::kBFloat16;
+  }
+
+  /// Calls of a row.
+  [[nodiscard]] HWY_INLINE std::int64_t calls() const {
+    return columns_.padded() / RowDraws::kColumns;
+  }
+
   /// The half of the counter that the row's first column has where a call is for so many columns.
   [[nodiscard]] std::uint64_t first_counter(std::int64_t columns) const {
     return (update_.params.step << 20) +
@@ -88,18 +98,17 @@ class RowWords {
   HWY_NOINLINE void make() {
     if (update_.params.draws.rule == DrawRule::kWord) {
       for (std::int64_t i = 0; i < rows_.size(); ++i) {
-        random_words(keys_, whole_row(i), first_counter(4), padded_, words_ + i * padded_);
+        random_words(keys_, whole_row(i), first_counter(4), columns_.padded(),
+                     words_ + i * columns_.padded());
       }
       return;
     }
-    half_words(keys_, low_, high_, rows_.size() * calls_, words_);
+    half_words(keys_, low_, high_, rows_.size() * calls(), words_);
   }
 
+  const Columns<kCols> columns_;
   const SparseUpdate& update_;
-  bool is_drawn_;
   RoundKeys keys_;
-  std::int64_t calls_;  // of a row
-  std::int64_t padded_;
   std::uint32_t* words_;
   std::uint64_t* low_;
   std::uint64_t* high_;
@@ -151,7 +160,6 @@ HWY_INLINE void round_row(Columns<kCols> columns,
                           std::uint16_t* out) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
-    const hn::RebindToSigned<decltype(d)> di;
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
     const auto bits = hn::BitCast(du, hn::LoadU(d, values + i));
     const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFU));
@@ -159,13 +167,12 @@ HWY_INLINE void round_row(Columns<kCols> columns,
     const auto words = hn::LoadU(du, random + i);
     const auto rounded =
         kBf16 ? round_bf16(du, magnitude, words) : round_fp16(du, magnitude, words);
-    const auto half = hn::BitCast(di, hn::Or(rounded, sign));
-    hn::StoreU(hn::DemoteTo(d16, half), d16, out + i);
+    hn::StoreU(hn::TruncateTo(d16, hn::Or(rounded, sign)), d16, out + i);
   });
 }
 
 /// Rounds values stochastically to a row of 16-bit elements.
-template <int kCols>
+template <class Element, int kCols>
 HWY_INLINE void write_rounded(Columns<kCols> columns,
                               const RowTable& table,
                               const std::uint32_t* words,
@@ -173,7 +180,7 @@ HWY_INLINE void write_rounded(Columns<kCols> columns,
                               const float* values,
                               const RowScratch& scratch) {
   auto* const half = kCols > 0 ? static_cast<std::uint16_t*>(at) : scratch.half;
-  if (table.dtype == DType::kBFloat16) {
+  if (Element::of(table) == DType::kBFloat16) {
     round_row<true>(columns, values, words, half);
   } else {
     round_row<false>(columns, values, words, half);
@@ -184,7 +191,7 @@ HWY_INLINE void write_rounded(Columns<kCols> columns,
 }
 
 /// Writes finite padded fp32 values as unique row u. `words` are the row's (RowWords).
-template <int kCols>
+template <class Element, int kCols>
 HWY_INLINE void write_row(Columns<kCols> columns,
                           const SparseUpdate& update,
                           const std::uint32_t* words,
@@ -194,12 +201,12 @@ HWY_INLINE void write_row(Columns<kCols> columns,
   const RowTable& table = update.table;
   const std::int64_t slot = update.runs.slots[u];
   char* const at = static_cast<char*>(table.weights) + slot * table.weight_stride;
-  if (table.dtype == DType::kFloat32) {
+  if (Element::of(table) == DType::kFloat32) {
     copy_floats(columns, values, reinterpret_cast<float*>(at));
-  } else if (table.dtype == DType::kSplitBFloat16) {
+  } else if (Element::of(table) == DType::kSplitBFloat16) {
     write_halves(columns, table, slot, values);
   } else {
-    write_rounded(columns, table, words, at, values, scratch);
+    write_rounded<Element>(columns, table, words, at, values, scratch);
   }
 }
 
