@@ -118,9 +118,13 @@ def compare(before, now, counter, tables, ranks, per_host):
                 figures[build] = measure(builds[build], counter, config, world, per_host, LONG[name])
                 print(f"{name} {schedule:6} {form:12} {world:2} ranks, {build:6}: {figures[build]}", flush=True)
             results.append({"tables": name, "schedule": schedule, "form": form, "ranks": world, **figures})
-    written = [{"tables": name, "ranks": world,
-                **{build: files(weft, job(SETS[name], world, "sync", "auto"), world) for build, weft in builds.items()}}
-               for name in tables for world in ranks]
+    written = []
+    for name in tables:
+        for w, world in enumerate(ranks):
+            config = job(SETS[name], world, "sync", "auto")
+            order = list(builds)[:: 1 if w % 2 == 0 else -1]
+            written.append({"tables": name, "ranks": world,
+                            **{build: files(builds[build], config, world) for build in order}})
     return {"version": 1, "program": "scaling_before", "cpu": processor()[0], "jobs": results, "files": written}
 
 

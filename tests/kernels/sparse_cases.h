@@ -17,7 +17,7 @@
 
 namespace weft::kernels::test {
 
-inline const std::vector<std::int64_t> kDims = {1, 3, 4, 8, 15, 16, 17, 33, 64, 100, 128, 130};
+inline const std::vector<std::int64_t> kDims = {1, 3, 4, 8, 15, 16, 17, 32, 33, 64, 100, 128, 130};
 inline const std::vector<DType> kRowTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
                                              DType::kSplitBFloat16};
 

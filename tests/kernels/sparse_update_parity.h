@@ -178,8 +178,9 @@ inline void expect_overflow_over_tasks(Device& device) {
     for (std::int64_t vector = 5; vector < 900; vector += 83) {
       runs.gradients(0)[vector * kCols] = std::numeric_limits<float>::infinity();
     }
-    EXPECT_GT(
-        expect_update_parity(device, table, runs, make_params(rule, WeightDecay::kL2, 0.0F), 8), 1);
+    for (const WeightDecay decay : {WeightDecay::kNone, WeightDecay::kL2}) {
+      EXPECT_GT(expect_update_parity(device, table, runs, make_params(rule, decay, 0.0F), 8), 1);
+    }
   }
 }
 
@@ -199,11 +200,13 @@ inline void expect_overflow_parity(Device& device) {
                 bad[i];
           }
         }
-        for (const float max_norm : {0.0F, 1.0F}) {
-          UpdateParams params = make_params(rule, WeightDecay::kL2, max_norm);
-          EXPECT_GT(expect_update_parity(device, table, runs, params, 8), 0);
-          params.learning_rate = 0.0F;
-          expect_update_parity(device, table, runs, params, 8);
+        for (const WeightDecay decay : {WeightDecay::kNone, WeightDecay::kL2}) {
+          for (const float max_norm : {0.0F, 1.0F}) {
+            UpdateParams params = make_params(rule, decay, max_norm);
+            EXPECT_GT(expect_update_parity(device, table, runs, params, 8), 0);
+            params.learning_rate = 0.0F;
+            expect_update_parity(device, table, runs, params, 8);
+          }
         }
       }
     }

@@ -146,8 +146,10 @@ TEST(SplitRows, HaveTheBitsOfFp32Rows) {
       Random again = start;
       TableCase whole(random, kRows, cols, DType::kFloat32, rule);
       TableCase split(again, kRows, cols, DType::kSplitBFloat16, rule);
-      const UpdateParams params = make_params(rule, WeightDecay::kL2, 0.5F);
       for (int i = 0; i < 3; ++i) {
+        // Rows without the decay that few use have code of their own.
+        const WeightDecay decay = i == 1 ? WeightDecay::kNone : WeightDecay::kL2;
+        const UpdateParams params = make_params(rule, decay, 0.5F);
         for (const TableCase* const table : {&whole, &split}) {
           RowOverflow overflow;
           const SparseUpdate update{.table = table->view,

@@ -47,7 +47,7 @@ const Proposal& named(const SearchResult& result, const std::string& name) {
   return result.best();
 }
 
-/// What a step of a proposal takes under the schedule that its plan would get.
+/// Returns what a step of a proposal takes under the schedule that its plan would get.
 double step_by_schedule(const spec::Config& config,
                         const SearchResult& result,
                         const Proposal& one) {
@@ -59,8 +59,8 @@ double step_by_schedule(const spec::Config& config,
   return options[choose_pipeline(config.pipeline, options)].step_s;
 }
 
-/// Of proposals that fit and may be compared by their schedules, in the order of the search: what a
-/// step takes under the schedule that each would get.
+/// Returns what steps take under the schedules that plans would get, of the proposals that fit and
+/// may be compared by them, in the order of the search.
 std::vector<double> steps_by_schedule(const spec::Config& config, const SearchResult& result) {
   double shortest = result.best().cost.step_s;
   for (const Proposal& one : result.proposals) {
@@ -158,7 +158,7 @@ TEST(Search, ComparesPlansUnderTheirSchedules) {
   EXPECT_NE(to_text(report).find("the first one's step is the shortest under its schedule"),
             std::string::npos);
 
-  // Whose step the plan of that order would have, once it has the best of its schedules.
+  // The plan of that order has a longer step, though it gets the best of its schedules.
   EXPECT_LT(open.step_s(), 0.97 * step_by_schedule(config, open, by_sync));
 
   // A schedule that is asked for decides.
@@ -176,7 +176,7 @@ TEST(Search, ComparesPlansUnderTheirSchedules) {
   EXPECT_EQ(ahead.pipelines[ahead.pipeline].pipeline.schedule, spec::PipelineSchedule::kDbp);
 }
 
-/// With ever less memory: no schedule is counted that a plan has no room for.
+/// A schedule that a plan has no room for does not count; memory is ever more.
 TEST(Search, TakesNoPlanForAScheduleThatDoesNotFit) {
   const spec::Config config = make_config({Use{.rows = 1000, .dim = 32, .length = 5},
                                            Use{.rows = 8000, .dim = 64, .length = 7},

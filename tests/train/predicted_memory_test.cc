@@ -407,8 +407,8 @@ TEST_F(PredictedMemory, OfSchedules) {
   }
 }
 
-/// A rank that holds all tables sends other hosts more vectors than it gets, and packs those of a
-/// micro-batch; a codec leaves one run of them.
+/// A rank that holds all tables sends other hosts vectors and gets none. Those of a micro-batch are
+/// packed there and unpacked where they come; a codec leaves one run of them.
 TEST_F(PredictedMemory, OfRelaysOfMicroBatches) {
   using enum spec::PipelineSchedule;
   for (const spec::PipelineSchedule schedule : {kFwp, kNested}) {
@@ -416,6 +416,7 @@ TEST_F(PredictedMemory, OfRelaysOfMicroBatches) {
       for (const bool encodes_gradients : {false, true}) {
         expect_predicted(
             {.ranks = 4,
+             .batch = 2048,
              .codecs = {.forward = encodes_vectors ? CodecFormat::kInt8 : CodecFormat::kFp32,
                         .backward = encodes_gradients ? CodecFormat::kBf16 : CodecFormat::kFp32},
              .hosts = {0, 0, 1, 1},

@@ -380,6 +380,7 @@ void ClickLog::find_or_make_law(std::uint64_t seed) {
   static std::mutex mutex;
   static std::map<std::uint64_t, std::weak_ptr<const Law>> known;
   const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& one) { return one.second.expired(); });
   std::weak_ptr<const Law>& found = known[fingerprint_];
   law_ = found.lock();
   if (law_ == nullptr) {

@@ -62,8 +62,8 @@ class ClickLog {
     double slope = 0.0;
   };
 
-  // What is the same for all logs of a fingerprint. It is read by all ranks of the process, and its
-  // memory is that of one: of 856 columns 20 MB, which take 0.1 s to make.
+  // The law is the same for all logs of a fingerprint, so ranks of a process read one: of 856
+  // columns it takes some 20 MB and 0.2 s.
   struct Law {
     Law(const spec::SyntheticConfig& config, std::uint64_t seed);
 

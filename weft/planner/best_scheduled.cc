@@ -70,7 +70,7 @@ class Choice {
            !divides_by_curves(config_, workload_, one.plan);
   }
 
-  /// Proposals by the least that their steps may take.
+  /// Returns the proposals by the least that their steps may take.
   [[nodiscard]] std::vector<Compared> compared() const {
     std::vector<Compared> all;
     for (std::size_t i = 0; i < found_.proposals.size() && all.size() < kMostCompared; ++i) {
@@ -104,19 +104,19 @@ class Choice {
 
 }  // namespace
 
-bool put_best_scheduled_first(const spec::Config& config,
+void put_best_scheduled_first(const spec::Config& config,
                               const Workload& workload,
                               SearchResult& found) {
   if (config.pipeline.schedule == spec::PipelineSchedule::kSync || !found.best().fits() ||
       leaves_cache_size_open(config) || divides_by_curves(config, workload, found.best().plan)) {
-    return false;
+    return;
   }
   Taken taken = Choice(config, workload, found).run();
   found.pipelines = std::move(taken.pipelines);
   const auto first = found.proposals.begin();
   const auto place = first + static_cast<std::ptrdiff_t>(taken.proposal);
   std::rotate(first, place, place + 1);
-  return taken.proposal > 0;
+  found.schedule_decided = taken.proposal > 0;
 }
 
 }  // namespace weft::planner

@@ -6,7 +6,8 @@
 ///              which takes milliseconds: as if all of these fitted, so its step is no shorter
 ///   predicted  with memory, which takes seconds of thousands of ranks, in the order of these
 ///              steps, until none that is left can be shorter; kMostPredicted at most, and the one
-///              with the shortest step of sync
+///              with the shortest step of sync. Where schedules of so many do not fit, a better one
+///              may be missed
 ///   taken      the shortest step under the schedule that each plan would get: the one of the
 ///              configuration, or where that leaves it open the best one that fits
 ///
@@ -30,11 +31,10 @@ inline constexpr double kMostOfBest = 1.25;
 inline constexpr std::size_t kMostCompared = 16;
 inline constexpr std::size_t kMostPredicted = 4;
 
-/// Puts the proposal in front that the job gets, behind which the others keep their order, and sets
-/// SearchResult::pipelines to its schedules where proposals were compared. Returns whether another
-/// one is in front now. REQUIRES: proposals in the order of their steps of sync, those that fit
-/// before the others.
-bool put_best_scheduled_first(const spec::Config& config,
+/// Puts the proposal in front that the job gets, behind which the others keep their order. Sets
+/// SearchResult::pipelines to its schedules where proposals were compared, and schedule_decided.
+/// REQUIRES: proposals in the order of their steps of sync, those that fit before the others.
+void put_best_scheduled_first(const spec::Config& config,
                               const Workload& workload,
                               SearchResult& found);
 

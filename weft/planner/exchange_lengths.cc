@@ -125,6 +125,14 @@ ExchangeLengths::SampleEnd ExchangeLengths::samples_of(std::size_t rank) const {
   return samples += ends_[rank].own;
 }
 
+std::vector<std::int64_t> ExchangeLengths::slots() const {
+  std::vector<std::int64_t> all;
+  for (const auto& end : ends_) {
+    all.push_back(end.slots);
+  }
+  return all;
+}
+
 double ExchangeLengths::held_vectors(std::size_t rank, double growth) const {
   double bytes = layout::held_bytes(ends_[rank].served.buffer(), growth);
   if (exchange_.keeps_asked()) {

@@ -59,8 +59,8 @@ class ExchangeLengths {
   /// Rounds what does not move from a rank's slot to its own samples in the matrix of `use`.
   void add_rounding(std::size_t rank, const VectorSlot& slot, const FeatureUse& use);
 
-  /// Slots that a rank has for all ranks.
-  [[nodiscard]] std::int64_t slots(std::size_t rank) const { return ends_[rank].slots; }
+  /// Returns how many slots each rank has for all ranks: [ranks].
+  [[nodiscard]] std::vector<std::int64_t> slots() const;
 
   /// What buffers take whose device has this `growth`: of vectors as they are, and encoded.
   [[nodiscard]] double held_vectors(std::size_t rank, double growth) const;

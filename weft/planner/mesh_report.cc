@@ -149,6 +149,9 @@ void write_meshes(TextLines& text, const PlanReport& report) {
   if (shown.size() < all.size()) {
     text.line("... {} slower forms", all.size() - shown.size());
   }
+  if (report.result.schedule_decided) {
+    text.line("chosen by steps of sync; its plan is the one that is shortest under its schedule");
+  }
   if (const MeshOption* const one = ruled(report)) {
     text.line("{}", rule_line(*one));
     text.line("so {}", verdict(*one));

@@ -214,7 +214,7 @@ class MeshSearch {
     return option;
   }
 
-  /// The figures of the plan that is found for it now.
+  /// Gives the option the figures of the plan that is found for it now.
   void set_option(std::size_t chosen, const SearchResult& found) {
     const bool asked = options_[chosen].asked;
     options_[chosen] = option_of(found.best().cost, found, *meshes_[chosen]);
@@ -239,7 +239,8 @@ class MeshSearch {
         say_choice(one.plan, mesh);
       }
     }
-    if (put_best_scheduled_first(config_, workload_, found)) {
+    put_best_scheduled_first(config_, workload_, found);
+    if (found.schedule_decided) {
       set_option(chosen, found);
     }
     found.meshes = std::move(options_);

@@ -138,13 +138,6 @@ std::vector<const Proposal*> shown_proposals(const PlanReport& report) {
   return shown;
 }
 
-/// Whether another proposal has a shorter step of sync than the best one.
-bool schedule_decides(const PlanReport& report) {
-  return std::ranges::any_of(report.result.proposals, [&](const Proposal& one) {
-    return one.fits() && one.cost.step_s < report.result.best().cost.step_s;
-  });
-}
-
 /// Rows that are all in memory need no fetch.
 std::vector<StepPart> shown_parts(const PlanCost& cost) {
   std::vector<StepPart> parts;
@@ -238,7 +231,7 @@ void write_proposals(TextLines& text, const PlanReport& report) {
   const double best = report.result.best().cost.step_s;
   text.line("");
   text.line("Proposals: step of sync in ms; most over mean of the ranks' work and of their bytes");
-  if (schedule_decides(report)) {
+  if (report.result.schedule_decided) {
     text.line("the first one's step is the shortest under its schedule");
   }
   text.line("{:<32} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
@@ -257,7 +250,7 @@ void write_proposals(TextLines& text, const PlanReport& report) {
 void draw_proposals(HtmlPage& page, const PlanReport& report) {
   page.section("Proposals",
                fmt::format("Predicted milliseconds of a step of schedule sync.{}",
-                           schedule_decides(report)
+                           report.result.schedule_decided
                                ? " The first one's step is the shortest under its schedule."
                                : ""));
   page.key(std::array{KeyEntry{"compute", "fits"}, KeyEntry{"idle", "does not fit into memory"}});

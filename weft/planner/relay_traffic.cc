@@ -1,5 +1,6 @@
 #include "weft/planner/relay_traffic.h"
 
+#include <numeric>
 #include <utility>
 
 #include "weft/base/at.h"
@@ -189,7 +190,14 @@ void RelayTraffic::add_owned_rows(double partials, double sums) {
   }
 }
 
-void RelayTraffic::add_up() {
+void RelayTraffic::add_up(std::span<const std::int64_t> slots) {
+  serves_several_.assign(at(hosts_.ranks()), 0);
+  has_server_.assign(at(hosts_.hosts()), 0);
+  for (int rank = 0; rank < hosts_.ranks(); ++rank) {
+    serves_several_[at(rank)] = slots[at(rank)] > 1 ? 1 : 0;
+    has_server_[at(hosts_.host(rank))] |= serves_several_[at(rank)];
+  }
+  hosts_with_server_ = std::accumulate(has_server_.begin(), has_server_.end(), 0);
   to_owners_.add_up_hosts();
   ids_.add_up_hosts();
   vectors_.add_up_hosts();
@@ -199,9 +207,9 @@ void RelayTraffic::add_up() {
 
 /// Packed lanes of ids are one run; others, which may be one, are counted as if they were not. What
 /// is encoded lies in one run, and so do vectors of whole batches at both ends and their gradients
-/// where they come. Of a micro-batch a rank with several slots has a piece per slot: of vectors
-/// where they leave, of gradients where they come.
-double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
+/// where they come. A micro-batch has a piece per slot: where a rank serves several, its vectors
+/// leave and their gradients come in pieces, and vectors of such a rank come to others in pieces.
+double RelayTraffic::held_bytes(std::size_t rank) const {
   double bytes = 0.0;
   if (options_.ids) {
     RelayBlocks blocks = ids_.of(rank);
@@ -214,12 +222,16 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
     RelayBlocks blocks = gradients_.of(rank);
     const bool encodes_vectors = options_.codecs.forward != CodecFormat::kFp32;
     const bool encodes_gradients = options_.codecs.backward != CodecFormat::kFp32;
+    const bool serves = options_.micro_batches && serves_several_[rank] != 0;
+    const int on_own = has_server_[at(hosts_.host(static_cast<int>(rank)))];
+    const bool is_served = options_.micro_batches && hosts_with_server_ > on_own;
     blocks.out = encodes_gradients ? 0.0 : blocks.out;
-    const bool has_pieces = options_.micro_batches && slots > 1;
-    blocks.in = has_pieces && !encodes_gradients ? blocks.in : 0.0;
-    const RelayBlocks vectors = vectors_.of(rank);  // which leave from the shards, called `in`
-    blocks.cover(
-        {.crossing = vectors.crossing, .out = has_pieces && !encodes_vectors ? vectors.in : 0.0});
+    blocks.in = serves && !encodes_gradients ? blocks.in : 0.0;
+    const RelayBlocks vectors =
+        vectors_.of(rank);  // `in` leaves the shards, `out` comes to samples
+    blocks.cover({.crossing = vectors.crossing,
+                  .out = serves && !encodes_vectors ? vectors.in : 0.0,
+                  .in = is_served && !encodes_vectors ? vectors.out : 0.0});
     RelayBlocks rows = replicas_->of(rank);
     rows.cover(statistics_.of(rank));
     rows.cover(has_owners_ ? to_owners_.of(rank) : RelayBlocks{});

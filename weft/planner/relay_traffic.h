@@ -123,12 +123,12 @@ class RelayTraffic {
   /// Of replicas' rows that have owners: bytes of partial sums from each rank to each, and of sums.
   void add_owned_rows(double partials, double sums);
 
-  /// Before held_bytes(), once all are there.
-  void add_up();
+  /// Before held_bytes(), once all are there. `slots`: [ranks] of how many each rank serves others,
+  /// of which a micro-batch has a piece each.
+  void add_up(std::span<const std::int64_t> slots);
 
-  /// Returns the bytes that the blocks of a rank take. `slots`: how many it has for each rank, of
-  /// which a micro-batch has a piece each.
-  [[nodiscard]] double held_bytes(std::size_t rank, std::int64_t slots) const;
+  /// Returns the bytes that the blocks of a rank take.
+  [[nodiscard]] double held_bytes(std::size_t rank) const;
 
  private:
   HostLayout hosts_;
@@ -137,7 +137,10 @@ class RelayTraffic {
   RelayedLanes ids_, vectors_, gradients_, to_owners_;
   bool has_owners_ = false;
   RelayedPairs statistics_;
-  std::vector<double> replica_rows_;  // [kinds]
+  std::vector<double> replica_rows_;          // [kinds]
+  std::vector<std::uint8_t> serves_several_;  // [ranks] whether it serves several slots
+  std::vector<std::uint8_t> has_server_;      // [hosts] whether one of its ranks does
+  int hosts_with_server_ = 0;
   std::optional<RelayedGather> replicas_;
 };
 

@@ -82,9 +82,11 @@ struct SearchResult {
   std::shared_ptr<const MeshCluster> mesh = nullptr;  ///< for which the proposals are
   std::vector<MeshOption> meshes = {};                ///< by groups; empty where one was asked for
   std::size_t chosen = 0;                             ///< of meshes
-  std::vector<PipelineOption> pipelines = {};         ///< of best(), by schedule
-  std::size_t pipeline = 0;                           ///< of pipelines: what the job gets
-  std::optional<CacheSize> cache_size = {};           ///< of best(), where it was left open
+  bool schedule_decided = false;  ///< best() is not the one with the shortest step of sync, but
+                                  ///< that under its schedule (best_scheduled.h)
+  std::vector<PipelineOption> pipelines = {};  ///< of best(), by schedule
+  std::size_t pipeline = 0;                    ///< of pipelines: what the job gets
+  std::optional<CacheSize> cache_size = {};    ///< of best(), where it was left open
 
   [[nodiscard]] const Proposal& best() const { return proposals.front(); }
 

@@ -65,7 +65,7 @@ class StepLengths {
       add_table(t);
     }
     if (relays_) {
-      relays_->add_up();
+      relays_->add_up(exchange_->slots());
     }
     std::vector<double> matrices;  // [kinds]
     for (const RankKind& kind : ranks_.kinds) {
@@ -443,7 +443,7 @@ class StepLengths {
       *bytes *= batches;
     }
     memory.partials += held(replica_rows_[rank]) + owner_rows_[rank];
-    memory.relays = relays_ ? relays_->held_bytes(rank, exchange_->slots(rank)) : 0.0;
+    memory.relays = relays_ ? relays_->held_bytes(rank) : 0.0;
   }
 
   [[nodiscard]] double matrices_of(const RankKind& kind) const {

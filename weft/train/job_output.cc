@@ -216,7 +216,8 @@ void Job::finish(Summary& summary, Clock::time_point start) {
 void Job::sum_up_ranks(Summary& summary) {
   std::array<std::int64_t, 2> of_ranks = {engine_->embeddings().bytes(),
                                           trace_ && trace_->is_lost() ? 1 : 0};
-  // Asking for the heap takes the longer the more ranks have used it: of one process one asks.
+  // Asking for the heap takes the longer the more threads have used it, so of ranks that lend each
+  // other memory, being of one process, one asks.
   const bool asks = world().rank() == 0 || !world().lends();
   std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak,
                                             asks ? heap_bytes() : 0, program_bytes_};

@@ -79,7 +79,7 @@ class RowWords {
     return type == DType::kFloat16 || type == DType::kBFloat16;
   }
 
-  /// Calls of a row.
+  /// Returns how many calls a row takes.
   [[nodiscard]] HWY_INLINE std::int64_t calls() const {
     return columns_.padded() / RowDraws::kColumns;
   }

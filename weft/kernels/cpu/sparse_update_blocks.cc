@@ -1,6 +1,6 @@
 // for each unique row:
 //   g = sum of its segments up the tree of parts      (one entry: used where it lies)
-//   new row, new state = rule(g, row, state)          in scratch of the thread
+//   new row, new state = rule(g, row, state)          in registers, or scratch of the thread
 //   if all are finite: write state, write row (rounded), else count the row
 //
 // Memory-bound on large tables: a random read and write of each row and its state. Rows a few
@@ -258,7 +258,7 @@ constexpr bool has_usual_widths() {
 }
 
 /// Says whether usual widths have code for each type of elements as well: with the rules that most
-/// jobs use. It saves choices and broadcasts for each row, 7 to 15 % of its time.
+/// jobs use. It saves choices and broadcasts for each row.
 constexpr bool has_code_per_type(SparseOptimizerKind rule) {
   return rule == SparseOptimizerKind::kSgd || rule == SparseOptimizerKind::kRowWiseAdagrad;
 }
