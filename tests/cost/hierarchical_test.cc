@@ -96,6 +96,48 @@ TEST(HierarchicalTraffic, AllToAll) {
   }
 }
 
+/// Every rank sends the next one something, and every other rank the one before, too.
+TEST(HierarchicalTraffic, FewLanes) {
+  for (const Cluster& cluster : clusters()) {
+    const std::int64_t ranks = topology::ranks(cluster);
+    std::vector<LaneBytes> lanes;
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      lanes.push_back({r, (r + 1) % ranks, 10.0 + static_cast<double>(r)});
+      if (r % 2 == 0 && ranks > 2) {
+        lanes.push_back({r, (r + ranks - 1) % ranks, 100.0 + static_cast<double>(r)});
+      }
+    }
+    compare_on_hosts(cluster, comm::Collective::kAllToAll,
+                     total(relayed_lanes(cluster, all_ranks(cluster), lanes)),
+                     [&](Communicator& group) {
+                       std::vector<char> memory(2000);
+                       std::vector<comm::Piece> pieces(2 * lanes.size());
+                       std::vector<comm::Lane> send(static_cast<std::size_t>(ranks));
+                       std::vector<comm::Lane> recv(static_cast<std::size_t>(ranks));
+                       for (comm::Lane& lane : send) {
+                         lane.silent = true;
+                       }
+                       recv = send;
+                       std::size_t next = 0;
+                       const auto set = [&](comm::Lane& lane, double bytes) {
+                         comm::Piece& piece = pieces[next];
+                         piece = {memory.data() + 200 * next++, static_cast<std::int64_t>(bytes)};
+                         lane = {.pieces = {&piece, 1}, .silent = false};
+                       };
+                       for (const LaneBytes& lane : lanes) {
+                         if (lane.from == group.rank()) {
+                           set(send[static_cast<std::size_t>(lane.to)], lane.bytes);
+                         }
+                         if (lane.to == group.rank()) {
+                           set(recv[static_cast<std::size_t>(lane.from)], lane.bytes);
+                         }
+                       }
+                       Context ctx;
+                       group.exchange(ctx, send, recv);
+                     });
+  }
+}
+
 TEST(HierarchicalTraffic, AllToAllOfBlocks) {
   for (const Cluster& cluster : clusters()) {
     constexpr std::int64_t kBlock = 24;

@@ -223,13 +223,6 @@ void put_on_hosts(Job& job, std::int64_t per_host, Random& random) {
   };
   job.plan.collectives = {.ids = any_form(), .vectors = any_form(), .dense = {}};
   job.plan.collectives.dense = static_cast<spec::CollectiveForm>(random.below(3));
-  if (job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical) {
-    for (spec::Table& table :
-         job.config.tables) {  // which rank relays statistics is not told apart
-      table.optimizer.type = SparseOptimizerKind::kAdagrad;
-      table.optimizer.max_norm = 0.0;
-    }
-  }
   spec::validate(job.config);
   planner::check_plan(job.plan, job.config);
 }
@@ -347,6 +340,44 @@ TEST(PredictedBytes, AreThoseOfAStepOfManyRanks) {
   }
   EXPECT_GT(relayed, 2);
   EXPECT_GT(relayed_sums, 2);
+}
+
+/// Returns how many pairs of shards of the same rows lie on different hosts.
+std::int64_t pairs_between_hosts(const spec::Plan& plan) {
+  std::int64_t pairs = 0;
+  for (const spec::TablePlan& table : plan.tables) {
+    for (const spec::Shard& a : table.shards) {
+      for (const spec::Shard& b : table.shards) {
+        pairs += a.rows == b.rows && table.sharding == spec::Sharding::kGridShard &&
+                         plan.hosts[static_cast<std::size_t>(a.rank)] <
+                             plan.hosts[static_cast<std::size_t>(b.rank)]
+                     ? 1
+                     : 0;
+      }
+    }
+  }
+  return pairs;
+}
+
+/// Squares and norms of rows whose columns are cut cross between hosts by relays.
+TEST(PredictedBytes, AreThoseOfAStepWhoseStatisticsAreRelayed) {
+  std::int64_t pairs = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    Random random(5000 + seed);
+    const std::int64_t per_host = random.one_of<3>({2, 3, 4});
+    Job job = random_job(random, IdKind::kDealt, {}, per_host * random.one_of<3>({2, 3, 4}) - 1);
+    put_on_hosts(job, per_host, random);
+    job.plan.collectives.vectors = spec::CollectiveForm::kHierarchical;
+    for (spec::Table& table : job.config.tables) {
+      table.optimizer.type =
+          random.coin() ? SparseOptimizerKind::kRowWiseAdagrad : SparseOptimizerKind::kRowWiseAdam;
+      table.optimizer.max_norm = random.coin() ? 0.5 : 0.0;
+    }
+    spec::validate(job.config);
+    pairs += pairs_between_hosts(job.plan);
+    expect_predicted_wires(job, "seed " + std::to_string(seed));
+  }
+  EXPECT_GT(pairs, 20);
 }
 
 /// What is said of a place is the mean of its ranks in all groups: a row that is averaged is one's.

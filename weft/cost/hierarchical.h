@@ -15,10 +15,14 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/cost/exchange.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::cost {
+
+/// Returns which rank of the group is on which host.
+HostLayout host_layout(const topology::Cluster& cluster, const topology::Group& group);
 
 /// Whether the hierarchical form differs from the flat one: several hosts, and any of them with
 /// several ranks of the group.
@@ -35,6 +39,19 @@ Staged relayed(const topology::Cluster& cluster,
                std::span<const double> from,
                std::span<const double> to,
                EmptyLanes empty = EmptyLanes::kSent);
+
+/// What the group's rank `from` sends to its rank `to`.
+struct LaneBytes {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  double bytes = 0.0;
+};
+
+/// The exchange of these lanes, between different ranks and each of another pair; all others are
+/// silent. O(G + H² + n log n) of n lanes.
+Staged relayed_lanes(const topology::Cluster& cluster,
+                     const topology::Group& group,
+                     std::span<const LaneBytes> lanes);
 
 /// The all_to_all of blocks of `bytes`, whose sizes nobody has to tell: gather, cross, scatter.
 std::array<Exchange, 3> relayed_blocks(const topology::Cluster& cluster,

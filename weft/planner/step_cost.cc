@@ -176,8 +176,7 @@ PlanCost step_cost(const StepShape& shape,
   };
   std::vector<double> bytes;  // of row statistics
   std::vector<spec::Shard> beside;
-  RowStatistics statistics{
-      .exchange = cost::no_exchange(shape.cluster), .squares = {}, .norms = {}};
+  RowStatistics statistics;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
@@ -210,7 +209,7 @@ PlanCost step_cost(const StepShape& shape,
         bytes.push_back(load.statistic_bytes / std::max(1.0, static_cast<double>(count - 1)));
         cost.ranks[at(one.rank)].load += load;
       }
-      add_pairs(shape, statistics, shape.config.tables[t], beside, bytes);
+      add_pairs(statistics, shape.config.tables[t], beside, bytes);
     }
   }
   replicas.statistic_bytes = 0.0;  // in row_sums, and not exchanged between shards

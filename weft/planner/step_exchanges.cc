@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "weft/base/at.h"
@@ -155,36 +157,49 @@ void add_counts(const StepShape& shape,
   }
 }
 
-/// One message from a shard's rank to each rank that it sends statistics.
-void add_messages(const StepShape& shape, std::vector<LanePair>& lanes, Exchange& exchange) {
-  std::sort(lanes.begin(), lanes.end());
-  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
-  for (const auto& [from, to] : lanes) {
-    const auto link = static_cast<std::size_t>(topology::link_class(shape.cluster, from, to));
-    exchange.ranks[at(from)].messages[link] += 1.0;
+/// Lanes of one pair of ranks become one.
+void join_lanes(std::vector<cost::LaneBytes>& lanes) {
+  const auto pair_of = [](const cost::LaneBytes& lane) { return std::pair(lane.from, lane.to); };
+  std::ranges::stable_sort(lanes, {}, pair_of);
+  std::size_t count = 0;
+  for (const cost::LaneBytes& lane : lanes) {
+    if (count > 0 && pair_of(lanes[count - 1]) == pair_of(lane)) {
+      lanes[count - 1].bytes += lane.bytes;
+    } else {
+      lanes[count++] = lane;
+    }
   }
+  lanes.resize(count);
 }
 
-/// Squares, and after the update norms: two exchanges, which are one here. Through relays bytes are
-/// as in the flat form and every relay sends to each host: which rank relays what is not told
-/// apart.
+/// Squares, and after the update norms: two exchanges, which in the flat form are one here.
 void add_statistics(const StepShape& shape,
                     PlanCost& cost,
                     spec::CollectiveForm form,
                     RowStatistics& statistics) {
   const topology::Group all = topology::all_ranks(shape.cluster);
-  if (is_hierarchical(shape, form)) {
-    const std::vector<double> nothing(all.size(), 0.0);
-    cost::Staged staged = cost::relayed(shape.cluster, all, nothing, nothing);
-    cost::add(staged.stages[2], statistics.exchange);
-    for (const Exchange& stage : staged.stages) {
-      add_stage(shape, cost, StepPart::kUpdateRows, stage);
+  Exchange flat = cost::no_exchange(shape.cluster);
+  for (RowStatistics::Lanes* const one : {&statistics.squares, &statistics.norms}) {
+    if (!one->any) {
+      continue;
     }
-    return;
+    join_lanes(one->lanes);
+    if (is_hierarchical(shape, form)) {
+      for (const Exchange& stage : cost::relayed_lanes(shape.cluster, all, one->lanes).stages) {
+        add_stage(shape, cost, StepPart::kUpdateRows, stage);
+      }
+      continue;
+    }
+    for (const auto& [from, to, bytes] : one->lanes) {
+      const auto link = static_cast<std::size_t>(topology::link_class(shape.cluster, from, to));
+      flat.ranks[at(from)].messages[link] += 1.0;
+      flat.ranks[at(from)].sent[link] += bytes;
+      flat.ranks[at(to)].received[link] += bytes;
+    }
   }
-  add_messages(shape, statistics.squares, statistics.exchange);
-  add_messages(shape, statistics.norms, statistics.exchange);
-  add_stage(shape, cost, StepPart::kUpdateRows, statistics.exchange);
+  if (!is_hierarchical(shape, form)) {
+    add_stage(shape, cost, StepPart::kUpdateRows, flat);
+  }
 }
 
 /// Over all groups it is flat, on a communicator of its own.
@@ -248,26 +263,26 @@ double control_bytes(const StepShape& shape, std::int64_t ranks) {
          kWeightBytes * subtree_sums(shape, most_subtrees_of_ranks(shape.parts, ranks));
 }
 
-void add_pairs(const StepShape& shape,
-               RowStatistics& statistics,
+void add_pairs(RowStatistics& statistics,
                const spec::Table& table,
                std::span<const spec::Shard> beside,
                std::span<const double> bytes) {
+  const bool has_squares = traits(table.optimizer.type).is_row_wise;
+  const bool has_norms = table.optimizer.max_norm > 0.0;
+  const double share = has_squares && has_norms ? 0.5 : 1.0;
+  statistics.squares.any |= has_squares && beside.size() > 1;
+  statistics.norms.any |= has_norms && beside.size() > 1;
   for (std::size_t a = 0; a < beside.size(); ++a) {
     for (std::size_t b = 0; b < beside.size() && bytes[a] > 0.0; ++b) {
       if (beside[a].rank == beside[b].rank) {
         continue;
       }
-      const LanePair lane{beside[a].rank, beside[b].rank};
-      const auto link =
-          static_cast<std::size_t>(topology::link_class(shape.cluster, lane.first, lane.second));
-      statistics.exchange.ranks[at(lane.first)].sent[link] += bytes[a];
-      statistics.exchange.ranks[at(lane.second)].received[link] += bytes[a];
-      if (traits(table.optimizer.type).is_row_wise) {
-        statistics.squares.push_back(lane);
+      const cost::LaneBytes lane{beside[a].rank, beside[b].rank, share * bytes[a]};
+      if (has_squares) {
+        statistics.squares.lanes.push_back(lane);
       }
-      if (table.optimizer.max_norm > 0.0) {
-        statistics.norms.push_back(lane);
+      if (has_norms) {
+        statistics.norms.lanes.push_back(lane);
       }
     }
   }
@@ -305,7 +320,7 @@ void add_exchanges(const StepShape& shape,
   for (const Exchange& level : cost::merge(shape.world, shape.everybody, report_bytes(shape))) {
     add_world_stage(shape, cost, StepPart::kExchangeReport, away(level));
   }
-  if (!statistics.squares.empty() || !statistics.norms.empty()) {
+  if (statistics.squares.any || statistics.norms.any) {
     add_statistics(shape, cost, forms.vectors, statistics);
   }
   if (row_sums.any()) {

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
+#include "weft/cost/hierarchical.h"
 #include "weft/cost/row_sums.h"
 #include "weft/planner/plan_cost.h"
 #include "weft/planner/step_shape.h"
@@ -16,20 +16,22 @@
 
 namespace weft::planner {
 
-/// A rank that sends, and whom.
-using LanePair = std::pair<std::int64_t, std::int64_t>;
-
-/// The statistics of rows whose columns are cut, over all tables.
+/// The statistics of rows whose columns are cut, over all tables: two exchanges, of lanes between
+/// different ranks, some more than once.
 struct RowStatistics {
-  cost::Exchange exchange;        ///< bytes
-  std::vector<LanePair> squares;  ///< of the optimizers' statistics: lanes, some more than once
-  std::vector<LanePair> norms;    ///< of what a max_norm needs
+  /// All ranks take part in an exchange where there is any, also those that send nothing.
+  struct Lanes {
+    bool any = false;
+    std::vector<cost::LaneBytes> lanes = {};
+  };
+
+  Lanes squares;  ///< of the optimizers' statistics
+  Lanes norms;    ///< of what a max_norm needs
 };
 
 /// Adds the row statistics that shards of the same rows of a table send each other: shard a of
-/// `beside` bytes[a] to each of the others.
-void add_pairs(const StepShape& shape,
-               RowStatistics& statistics,
+/// `beside` bytes[a] to each of the others, of both exchanges together, which have as many.
+void add_pairs(RowStatistics& statistics,
                const spec::Table& table,
                std::span<const spec::Shard> beside,
                std::span<const double> bytes);
