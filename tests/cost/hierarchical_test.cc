@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/topology/small_cluster.h"
+#include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/ordered_reduce.h"
 
@@ -135,6 +136,13 @@ TEST(HierarchicalTraffic, FewLanes) {
                        Context ctx;
                        group.exchange(ctx, send, recv);
                      });
+  }
+}
+
+TEST(HierarchicalTraffic, LanesAreBetweenDifferentRanksOfTheGroup) {
+  const Cluster cluster = small_cluster({{2, 2}});
+  for (const LaneBytes& lane : {LaneBytes{1, 1, 8.0}, LaneBytes{0, 4, 8.0}}) {
+    EXPECT_THROW(relayed_lanes(cluster, all_ranks(cluster), std::span(&lane, 1)), Error);
   }
 }
 

@@ -9,9 +9,6 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
-#include "weft/base/parts.h"
-#include "weft/cost/memory.h"
-#include "weft/topology/rates.h"
 
 namespace weft::cost {
 namespace {
@@ -229,6 +226,8 @@ Staged relayed_lanes(const Cluster& cluster, const Group& group, std::span<const
   };
   std::map<std::pair<int, int>, double> between;  // hosts
   for (const LaneBytes& lane : lanes) {
+    WEFT_CHECK(lane.from != lane.to && std::max(lane.from, lane.to) < std::ssize(group),
+               "a lane from rank {} to {} of a group of {}", lane.from, lane.to, group.size());
     const auto from = static_cast<int>(lane.from);
     const auto to = static_cast<int>(lane.to);
     const int here = layout.host(from);

@@ -40,15 +40,16 @@ Staged relayed(const topology::Cluster& cluster,
                std::span<const double> to,
                EmptyLanes empty = EmptyLanes::kSent);
 
-/// What the group's rank `from` sends to its rank `to`.
+/// A lane of an exchange: the group's rank `from` sends its rank `to` so many bytes.
 struct LaneBytes {
   std::int64_t from = 0;
   std::int64_t to = 0;
   double bytes = 0.0;
 };
 
-/// The exchange of these lanes, between different ranks and each of another pair; all others are
-/// silent. O(G + H² + n log n) of n lanes.
+/// The exchange of these lanes, each between another pair of different ranks; all other lanes are
+/// silent. The group has several hosts (has_hierarchy()). O(G + H² + n log n) of n lanes. Throws
+/// Error(kInternal) on a lane from a rank to itself or of a rank that the group does not have.
 Staged relayed_lanes(const topology::Cluster& cluster,
                      const topology::Group& group,
                      std::span<const LaneBytes> lanes);

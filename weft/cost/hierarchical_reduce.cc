@@ -21,8 +21,8 @@ namespace {
 using topology::Cluster;
 using topology::Group;
 
-/// Of the ranks of a host: floats (or bytes) of the slices for which each acts, and how many of
-/// these slices are owned on other hosts.
+/// Floats (or bytes) of the slices for which each rank of a host acts, and how many of these slices
+/// are owned on other hosts.
 struct Shares {
   std::vector<double> floats;
   std::vector<double> deputised;
@@ -98,7 +98,7 @@ class SharesOfHosts {
   std::map<std::size_t, Shares> by_ranks_;
 };
 
-/// What a sum takes of one rank; bytes are those of slices as they travel.
+/// The traffic that a sum takes of one rank; bytes are those of slices as they travel.
 struct Summing {
   std::size_t rank = 0;        ///< of the cluster
   double near = 0.0;           ///< other ranks of its host

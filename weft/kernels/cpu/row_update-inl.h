@@ -69,7 +69,8 @@ struct AnyElement {
   static DType of(const RowTable& table) { return table.dtype; }
 };
 
-/// The same where the compiler knows it, for what is most used.
+/// A type of elements that the compiler knows: the types and rules that most jobs use have code of
+/// their own.
 template <DType kType>
 struct KnownElement {
   static constexpr DType of(const RowTable& /*table*/) { return kType; }

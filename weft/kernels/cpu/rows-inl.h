@@ -108,8 +108,8 @@ HWY_INLINE void prefetch_lines(const void* at) {
   for (std::int64_t offset = 0; offset < kEnd; offset += kLine) {
     hwy::Prefetch(row + offset);
   }
-  // Whether a row begins where a line does cannot be guessed where rows have half a line; whether
-  // it ends in another line can.
+  // A branch on where a row begins is guessed wrong half the time where rows have half a line; one
+  // on whether it ends in another line is guessed right.
   constexpr std::int64_t kInLast = kEnd % kLine == 0 ? kLine : kEnd % kLine;
   if (reinterpret_cast<std::uintptr_t>(row) % kLine > kLine - kInLast) {
     hwy::Prefetch(row + kEnd - 1);
