@@ -21,8 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Words that random_words() may write beyond the last: four per lane of the widest vector.
 inline constexpr std::int64_t kSpareWords = 64;
 
-/// The keys of Philox' ten rounds, made once for many calls: as wide as a lane, so that a round
-/// reads them from memory and no arithmetic makes them.
+/// The keys of Philox' rounds, made once for many calls: as wide as a lane, so that a round reads
+/// them from memory and no arithmetic makes them.
 struct RoundKeys {
   static constexpr int kRounds = 10;
 
@@ -94,23 +94,9 @@ struct PhiloxCalls {
     hn::StoreInterleaved2(side_by_side(x0, x1), side_by_side(x2, x3), CallTag(),
                           reinterpret_cast<std::uint64_t*>(out));
   }
-
-  /// Writes eight for each call: every word and, rotated by 16 bits, the word again.
-  HWY_INLINE void store_twice(std::uint32_t* out) const {
-    const CallTag d;
-    const hn::Repartition<std::uint8_t, CallTag> d8;
-    alignas(16) static constexpr std::uint8_t kBytes[16] = {0, 1, 2,  3,  2,  3,  0, 1,
-                                                            8, 9, 10, 11, 10, 11, 8, 9};
-    const auto order = hn::LoadDup128(d8, kBytes);
-    const auto twice = [&](Calls words) HWY_ATTR {
-      return hn::BitCast(d, hn::TableLookupBytes(hn::BitCast(d8, words), order));
-    };
-    hn::StoreInterleaved4(twice(x0), twice(x1), twice(x2), twice(x3), d,
-                          reinterpret_cast<std::uint64_t*>(out));
-  }
 };
 
-/// Philox4x32-10 of vectors of calls, side by side because a round waits for the one before it.
+/// Philox4x32 of vectors of calls, side by side because a round waits for the one before it.
 template <class... AllCalls>
 HWY_INLINE void run_rounds(const RoundKeys& keys, AllCalls&... calls) {
   HWY_UNROLL(10)
@@ -138,24 +124,23 @@ HWY_INLINE void random_words(const RoundKeys& keys,
   }
 }
 
-/// Calls that half_words() may read and write beyond the last: two vectors.
+/// Calls that listed_words() may read and write beyond the last: two vectors.
 inline constexpr std::int64_t kSpareCalls = 16;
 
-/// out[8·i, 8·i + 8) = the bits of eight columns (DrawRule::kHalfWord) of Philox(key; low[i],
-/// high[i]), for i in [0, count). The calls are of any rows.
-HWY_INLINE void half_words(const RoundKeys& keys,
-                           const std::uint64_t* low,
-                           const std::uint64_t* high,
-                           std::int64_t count,
-                           std::uint32_t* out) {
+/// out[4·i, 4·i + 4) = the words of Philox(key; low[i], high[i]), for i in [0, count).
+HWY_INLINE void listed_words(const RoundKeys& keys,
+                             const std::uint64_t* low,
+                             const std::uint64_t* high,
+                             std::int64_t count,
+                             std::uint32_t* out) {
   const CallTag d;
   constexpr auto kCalls = static_cast<std::int64_t>(hn::MaxLanes(CallTag()));
   for (std::int64_t i = 0; i < count; i += 2 * kCalls) {
     PhiloxCalls calls0(hn::LoadU(d, low + i), hn::LoadU(d, high + i));
     PhiloxCalls calls1(hn::LoadU(d, low + i + kCalls), hn::LoadU(d, high + i + kCalls));
     run_rounds(keys, calls0, calls1);
-    calls0.store_twice(out + 8 * i);
-    calls1.store_twice(out + 8 * (i + kCalls));
+    calls0.store(out + 4 * i);
+    calls1.store(out + 4 * (i + kCalls));
   }
 }
 

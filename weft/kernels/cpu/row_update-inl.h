@@ -56,7 +56,7 @@ struct RowScratch {
 struct Batch {
   std::int64_t slot[kBatch];
   const float* g[kBatch];
-  const float* w[kBatch];
+  const void* w[kBatch];  ///< as row_columns() reads them
   alignas(64) float mean_square[kBatch];
   alignas(64) float state[kBatch];  ///< old, then new
   alignas(64) float rate[kBatch];   ///< row_wise_adagrad: μ; row_wise_adam: √(v·q2) + eps
@@ -67,6 +67,9 @@ struct Batch {
 /// a task, so the choice is guessed, and there is one code for all types.
 struct AnyElement {
   static DType of(const RowTable& table) { return table.dtype; }
+
+  static constexpr bool kIsBf16 = false;
+  static constexpr bool kIsFp16 = false;
 };
 
 /// A type of elements that the compiler knows: the types and rules that most jobs use have code of
@@ -74,6 +77,9 @@ struct AnyElement {
 template <DType kType>
 struct KnownElement {
   static constexpr DType of(const RowTable& /*table*/) { return kType; }
+
+  static constexpr bool kIsBf16 = kType == DType::kBFloat16;
+  static constexpr bool kIsFp16 = kType == DType::kFloat16;
 };
 
 /// The columns of a row: kCols, known to the compiler and whole blocks, or for 0 any number. The
@@ -386,7 +392,7 @@ inline std::int32_t weight_limit(DType dtype) {
 /// A row before and after, all padded. New values are seen by the magnitudes.
 struct RowStep {
   const float* g;
-  const float* w;
+  const void* w;   ///< as row_columns() reads it
   const float* m;  ///< elementwise state
   const float* v;
   float rate;  ///< of row-wise rules, as in Batch
@@ -398,11 +404,23 @@ struct RowStep {
   Magnitude state;
 };
 
+/// Columns of a row from i on, as fp32: made of 16 bits where the compiler knows their type.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> row_columns(D d, const RowStep& r, std::int64_t i) {
+  if constexpr (Element::kIsBf16) {
+    return Bf16Row::load(d, static_cast<const std::uint16_t*>(r.w) + i);
+  } else if constexpr (Element::kIsFp16) {
+    return Fp16Row::load(d, static_cast<const std::uint16_t*>(r.w) + i);
+  } else {
+    return hn::LoadU(d, static_cast<const float*>(r.w) + i);
+  }
+}
+
 template <bool kL2, class D>
 HWY_INLINE hn::Vec<D> decayed(D d, const UpdateParams& p, const RowStep& r, std::int64_t i) {
   auto g = hn::LoadU(d, r.g + i);
   if constexpr (kL2) {
-    g = hn::Add(g, hn::Mul(hn::Set(d, p.weight_decay), hn::LoadU(d, r.w + i)));
+    g = hn::Add(g, hn::Mul(hn::Set(d, p.weight_decay), row_columns<AnyElement>(d, r, i)));
   }
   return g;
 }
@@ -419,10 +437,10 @@ HWY_INLINE void put_state(D d, RowStep& r, std::int64_t i, hn::Vec<D> values, fl
   hn::StoreU(values, d, to + i);
 }
 
-template <bool kL2, int kCols>
+template <bool kL2, class Element, int kCols>
 HWY_INLINE void sgd(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
-    const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
+    const auto kept = hn::Mul(hn::Set(d, p.keep), row_columns<Element>(d, r, i));
     const auto move = hn::Mul(hn::Set(d, p.learning_rate), decayed<kL2>(d, p, r, i));
     put_weights(d, r, i, hn::Sub(kept, move));
   });
@@ -433,7 +451,7 @@ HWY_INLINE void adagrad(Columns<kCols> columns, const UpdateParams& p, RowStep& 
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = decayed<kL2>(d, p, r, i);
     const auto sum = hn::Add(hn::LoadU(d, r.m + i), hn::Mul(g, g));
-    const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
+    const auto kept = hn::Mul(hn::Set(d, p.keep), row_columns<AnyElement>(d, r, i));
     const auto move =
         hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g), hn::Add(hn::Sqrt(sum), hn::Set(d, p.eps)));
     put_state(d, r, i, sum, r.new_m);
@@ -441,10 +459,10 @@ HWY_INLINE void adagrad(Columns<kCols> columns, const UpdateParams& p, RowStep& 
   });
 }
 
-template <int kCols>
+template <class Element, int kCols>
 HWY_INLINE void row_wise_adagrad(Columns<kCols> columns, RowStep& r) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
-    const auto kept = hn::Mul(hn::Set(d, r.keep), hn::LoadU(d, r.w + i));
+    const auto kept = hn::Mul(hn::Set(d, r.keep), row_columns<Element>(d, r, i));
     const auto move = hn::Mul(hn::Set(d, r.rate), hn::LoadU(d, r.g + i));
     put_weights(d, r, i, hn::Sub(kept, move));
   });
@@ -463,7 +481,7 @@ HWY_INLINE hn::Vec<D> first_moment(D d, const UpdateParams& p, RowStep& r, std::
 template <class D>
 HWY_INLINE void adam_move(
     D d, const UpdateParams& p, RowStep& r, std::int64_t i, hn::Vec<D> direction) {
-  const auto w = hn::LoadU(d, r.w + i);
+  const auto w = row_columns<AnyElement>(d, r, i);
   if (p.decay == WeightDecay::kDecoupled) {
     direction = hn::Add(direction, hn::Mul(hn::Set(d, p.weight_decay), w));
   }
@@ -516,14 +534,14 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
   }
 }
 
-template <SparseOptimizerKind kRule, bool kL2, int kCols>
+template <SparseOptimizerKind kRule, bool kL2, class Element, int kCols>
 HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
   if constexpr (kRule == SparseOptimizerKind::kSgd) {
-    sgd<kL2>(columns, p, r);
+    sgd<kL2, Element>(columns, p, r);
   } else if constexpr (kRule == SparseOptimizerKind::kAdagrad) {
     adagrad<kL2>(columns, p, r);
   } else if constexpr (kRule == SparseOptimizerKind::kRowWiseAdagrad) {
-    row_wise_adagrad(columns, r);
+    row_wise_adagrad<Element>(columns, r);
   } else if constexpr (kRule == SparseOptimizerKind::kAdam) {
     adam<kL2>(columns, p, r);
   } else {

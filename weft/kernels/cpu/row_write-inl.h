@@ -54,7 +54,7 @@ class RowWords {
   /// cache, so other work is done in between.
   HWY_INLINE void take(Range rows) {
     rows_ = rows;
-    if (is_drawn() && update_.params.draws.rule == DrawRule::kHalfWord) {
+    if (is_drawn() && update_.params.draws.rule != DrawRule::kWord) {
       for (std::int64_t i = 0; i < rows.size(); ++i) {
         std::fill_n(low_ + i * calls(), calls(), whole_row(i));
       }
@@ -68,9 +68,11 @@ class RowWords {
     }
   }
 
-  /// The words of the i-th of them: one for each padded column.
+  /// The words of the i-th of them: one for each padded column, or half a one by rules of half
+  /// words.
   [[nodiscard]] const std::uint32_t* of(std::int64_t i) const {
-    return words_ + i * columns_.padded();
+    const std::int64_t words = i * columns_.padded();
+    return words_ + (update_.params.draws.rule == DrawRule::kWord ? words : words / 2);
   }
 
  private:
@@ -103,7 +105,7 @@ class RowWords {
       }
       return;
     }
-    half_words(keys_, low_, high_, rows_.size() * calls(), words_);
+    listed_words(keys_, low_, high_, rows_.size() * calls(), words_);
   }
 
   const Columns<kCols> columns_;
@@ -115,64 +117,133 @@ class RowWords {
   Range rows_;
 };
 
-/// bf16: adding 16 random bits carries into the kept half as often as the dropped half says.
-template <class DU>
-HWY_INLINE hn::Vec<DU> round_bf16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
-  const auto sum = hn::Add(magnitude, hn::And(random, hn::Set(d, 0xFFFFU)));
-  return hn::Min(hn::ShiftRight<16>(sum), hn::Set(d, 0x7F7FU));
-}
-
-/// fp16, as to_float16_stochastic(): 13 bits dropped of a normal result, more of a subnormal one.
-template <class DU>
-HWY_INLINE hn::Vec<DU> round_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
-  const auto smallest_normal = hn::Set(d, 0x38800000U);
-  const auto rebias = hn::Set(d, 0x38000000U);
-  const auto normal =
-      hn::Min(hn::ShiftRight<13>(hn::Add(hn::Sub(hn::Max(magnitude, smallest_normal), rebias),
-                                         hn::And(random, hn::Set(d, 0x1FFFU)))),
-              hn::Set(d, 0x7BFFU));
-  const auto is_small = hn::Lt(magnitude, smallest_normal);
-  if (hn::AllFalse(d, is_small)) {  // the rest is twice as much work as what is done
-    return normal;
+/// The random bits of columns from i on, by rules that draw a word for each.
+struct WholeWords {
+  template <class DU>
+  static HWY_INLINE hn::Vec<DU> all(DU d, const std::uint32_t* words, std::int64_t i) {
+    return hn::LoadU(d, words + i);
   }
-  // Below: value = mantissa / 2^shift units of 2^-24, shift = 126 - exponent, at least 14. A float
-  // below its own smallest normal number gives 0 as exactly as anything can be seen here.
-  const auto exponent = hn::Min(hn::ShiftRight<23>(magnitude), hn::Set(d, 112U));
-  const auto shift = hn::Sub(hn::Set(d, 126U), exponent);
-  const auto has_hidden_bit = hn::Gt(exponent, hn::Zero(d));
-  const auto mantissa = hn::Or(hn::And(magnitude, hn::Set(d, 0x7FFFFFU)),
-                               hn::IfThenElseZero(has_hidden_bit, hn::Set(d, 0x800000U)));
-  const auto over = hn::Sub(hn::Max(shift, hn::Set(d, 32U)), hn::Set(d, 32U));
-  const auto cut = hn::Shr(mantissa, hn::Min(over, hn::Set(d, 31U)));
-  const auto few = hn::Min(shift, hn::Set(d, 31U));
-  const auto mask = hn::Sub(hn::Shl(hn::Set(d, 1U), few), hn::Set(d, 1U));
-  const auto shifted = hn::Shr(hn::Add(mantissa, hn::And(random, mask)), few);
-  // With 32 bits dropped the result is the carry out of the word.
-  const auto carry = hn::IfThenElseZero(hn::Lt(hn::Add(cut, random), cut), hn::Set(d, 1U));
-  const auto subnormal = hn::IfThenElse(hn::Gt(shift, hn::Set(d, 31U)), carry, shifted);
-  return hn::IfThenElse(is_small, subnormal, normal);
+
+  /// The low 16 of all().
+  template <class DU>
+  static HWY_INLINE hn::Vec<DU> low(DU d, const std::uint32_t* words, std::int64_t i) {
+    return hn::And(all(d, words, i), hn::Set(d, 0xFFFFU));
+  }
+};
+
+/// The same by rules of half words: the low 16 bits of a column are the half of a word that lies at
+/// its place, the others are its neighbour's.
+struct HalfWords {
+  template <class DU>
+  static HWY_INLINE hn::Vec<DU> all(DU d, const std::uint32_t* words, std::int64_t i) {
+    const auto own = low(d, words, i);
+    return hn::Or(own, hn::ShiftLeft<16>(hn::Shuffle2301(own)));
+  }
+
+  template <class DU>
+  static HWY_INLINE hn::Vec<DU> low(DU d, const std::uint32_t* words, std::int64_t i) {
+    const hn::Rebind<std::uint16_t, DU> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(words) + i));
+  }
+};
+
+/// The bits in bf16 of finite values, as to_bfloat16_stochastic(): adding 16 random bits carries
+/// into the kept half as often as the dropped half says. Of the largest numbers, whose carry would
+/// be an infinity, the dropped half is cut off first.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_bf16(D d,
+                                                       hn::Vec<D> values,
+                                                       hn::Vec<hn::RebindToUnsigned<D>> random) {
+  const hn::RebindToUnsigned<D> du;
+  const auto largest = hn::Set(d, 0x1.FEp127F);
+  const auto kept = hn::Min(hn::Max(values, hn::Neg(largest)), largest);
+  return hn::ShiftRight<16>(hn::Add(hn::BitCast(du, kept), random));
 }
 
-template <bool kBf16, int kCols>
+/// Of magnitudes below 2^-32, which are less than 2^-8 subnormal units of fp16: the result is the
+/// carry of a sum in units of 2^-32 of these, which is all that can be seen of them here.
+template <class DU>
+HWY_INLINE hn::Vec<DU> carry_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
+  const auto exponent = hn::ShiftRight<23>(magnitude);
+  const auto is_normal = hn::Gt(exponent, hn::Zero(d));
+  const auto mantissa = hn::Or(hn::And(magnitude, hn::Set(d, 0x7FFFFFU)),
+                               hn::IfThenElseZero(is_normal, hn::Set(d, 0x800000U)));
+  // Value = mantissa / 2^(126 - exponent) units.
+  const auto over = hn::Sub(hn::Set(d, 94U), hn::Min(exponent, hn::Set(d, 94U)));
+  const auto cut = hn::Shr(mantissa, hn::Min(over, hn::Set(d, 31U)));
+  return hn::IfThenElseZero(hn::Lt(hn::Add(cut, random), cut), hn::Set(d, 1U));
+}
+
+/// The bits in fp16 of any finite values, as to_float16_stochastic(): 13 bits are dropped of a
+/// normal result, more of a subnormal one.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_any_fp16(
+    D /*d*/, hn::Vec<D> values, hn::Vec<hn::RebindToUnsigned<D>> random) {
+  const hn::RebindToUnsigned<D> d;
+  const auto bits = hn::BitCast(d, values);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 0x8000U));
+  const auto magnitude = hn::And(bits, hn::Set(d, 0x7FFFFFFFU));
+  const auto exponent = hn::ShiftRight<23>(magnitude);
+  // Value = mantissa / 2^dropped units in the last place of the result.
+  const auto mantissa = hn::Or(hn::And(magnitude, hn::Set(d, 0x7FFFFFU)), hn::Set(d, 0x800000U));
+  const auto at_least_normal = hn::Max(exponent, hn::Set(d, 113U));
+  const auto below_normal = hn::Sub(at_least_normal, exponent);
+  const auto dropped = hn::Min(hn::Add(below_normal, hn::Set(d, 13U)), hn::Set(d, 31U));
+  const auto above = hn::Shl(hn::Set(d, 0xFFFFFFFFU), dropped);
+  const auto kept = hn::Shr(hn::Add(mantissa, hn::AndNot(above, random)), dropped);
+  // The hidden bit of a normal result adds one to its exponent.
+  const auto normal_exponent = hn::ShiftLeft<10>(hn::Sub(at_least_normal, hn::Set(d, 113U)));
+  auto rounded = hn::Min(hn::Add(kept, normal_exponent), hn::Set(d, 0x7BFFU));
+  const auto is_tiny = hn::Lt(exponent, hn::Set(d, 95U));
+  if (HWY_UNLIKELY(!hn::AllFalse(d, is_tiny))) {
+    rounded = hn::IfThenElse(is_tiny, carry_fp16(d, magnitude, random), rounded);
+  }
+  return hn::Or(rounded, sign);
+}
+
+/// Writes finite values of columns from i on, as to_float16_stochastic().
+template <class Words, class D>
+HWY_INLINE void write_fp16(
+    D d, const float* values, const std::uint32_t* words, std::int64_t i, std::uint16_t* out) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto row = hn::LoadU(d, values + i);
+#if HWY_TARGET != HWY_SSE4  // where no instruction makes fp16
+  // Where all results are normal and finite, the dropped bits are the last 13 of the float.
+  const auto smallest = hn::Set(du, 0x38800000U);
+  const auto magnitude = hn::And(hn::BitCast(du, row), hn::Set(du, 0x7FFFFFFFU));
+  if (hn::AllTrue(
+          du, hn::Lt(hn::Sub(magnitude, smallest), hn::Sub(hn::Set(du, 0x477FE000U), smallest)))) {
+    const hn::Rebind<hwy::float16_t, D> df16;
+    const auto dropped = hn::Set(du, 0x1FFFU);
+    const auto random = hn::And(Words::low(du, words, i), dropped);
+    const auto exact = hn::AndNot(dropped, hn::Add(hn::BitCast(du, row), random));
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, hn::BitCast(d, exact))), d16, out + i);
+    return;
+  }
+#endif
+  hn::StoreU(hn::TruncateTo(d16, round_any_fp16(d, row, Words::all(du, words, i))), d16, out + i);
+}
+
+template <bool kBf16, class Words, int kCols>
 HWY_INLINE void round_row(Columns<kCols> columns,
                           const float* values,
-                          const std::uint32_t* random,
+                          const std::uint32_t* words,
                           std::uint16_t* out) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
-    const hn::RebindToUnsigned<decltype(d)> du;
-    const hn::Rebind<std::uint16_t, decltype(d)> d16;
-    const auto bits = hn::BitCast(du, hn::LoadU(d, values + i));
-    const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFU));
-    const auto sign = hn::ShiftLeft<15>(hn::ShiftRight<31>(bits));
-    const auto words = hn::LoadU(du, random + i);
-    const auto rounded =
-        kBf16 ? round_bf16(du, magnitude, words) : round_fp16(du, magnitude, words);
-    hn::StoreU(hn::TruncateTo(d16, hn::Or(rounded, sign)), d16, out + i);
+    if constexpr (kBf16) {
+      const hn::RebindToUnsigned<decltype(d)> du;
+      const hn::Rebind<std::uint16_t, decltype(d)> d16;
+      const auto rounded = round_bf16(d, hn::LoadU(d, values + i), Words::low(du, words, i));
+      hn::StoreU(hn::TruncateTo(d16, rounded), d16, out + i);
+    } else {
+      write_fp16<Words>(d, values, words, i, out);
+    }
   });
 }
 
 /// Rounds values stochastically to a row of 16-bit elements.
-template <class Element, int kCols>
+template <class Element, class Words, int kCols>
 HWY_INLINE void write_rounded(Columns<kCols> columns,
                               const RowTable& table,
                               const std::uint32_t* words,
@@ -181,9 +252,9 @@ HWY_INLINE void write_rounded(Columns<kCols> columns,
                               const RowScratch& scratch) {
   auto* const half = kCols > 0 ? static_cast<std::uint16_t*>(at) : scratch.half;
   if (Element::of(table) == DType::kBFloat16) {
-    round_row<true>(columns, values, words, half);
+    round_row<true, Words>(columns, values, words, half);
   } else {
-    round_row<false>(columns, values, words, half);
+    round_row<false, Words>(columns, values, words, half);
   }
   if constexpr (kCols == 0) {
     std::memcpy(at, half, static_cast<std::size_t>(table.cols) * 2);
@@ -205,8 +276,10 @@ HWY_INLINE void write_row(Columns<kCols> columns,
     copy_floats(columns, values, reinterpret_cast<float*>(at));
   } else if (Element::of(table) == DType::kSplitBFloat16) {
     write_halves(columns, table, slot, values);
+  } else if (update.params.draws.rule == DrawRule::kWord) {
+    write_rounded<Element, WholeWords>(columns, table, words, at, values, scratch);
   } else {
-    write_rounded<Element>(columns, table, words, at, values, scratch);
+    write_rounded<Element, HalfWords>(columns, table, words, at, values, scratch);
   }
 }
 

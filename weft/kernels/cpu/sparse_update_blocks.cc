@@ -57,7 +57,11 @@ HWY_INLINE void take_row(Columns<kCols> columns,
       batch.g[i] = pad(columns, batch.g[i], copy);
     }
   }
-  batch.w[i] = read_row<Element>(columns, table, slot, s, i);
+  if constexpr (Element::kIsBf16 || Element::kIsFp16) {
+    batch.w[i] = static_cast<const char*>(table.weights) + slot * table.weight_stride;
+  } else {
+    batch.w[i] = read_row<Element>(columns, table, slot, s, i);
+  }
   if constexpr (traits(kRule).is_row_wise) {
     batch.state[i] = *row_state<kRule>(columns, state_at(table, slot));
   }
@@ -98,7 +102,7 @@ HWY_INLINE bool compute_row(Columns<kCols> columns,
     step.keep = batch.keep[i];
     finite = std::isfinite(batch.state[i]);
   }
-  apply_rule<kRule, kL2>(columns, update.params, step);
+  apply_rule<kRule, kL2, Element>(columns, update.params, step);
   return finite && step.weights.is_below(weight_limit(Element::of(table))) &&
          step.state.is_below(kInfinity);
 }
@@ -192,6 +196,7 @@ HWY_INLINE void take_gradients(Columns<kCols> columns,
 
 template <SparseOptimizerKind kRule, bool kL2, int kCols, class Element>
 RowOverflow update_range_by(const SparseUpdate& update, Range range) {
+  static_assert(!kL2 || !(Element::kIsBf16 || Element::kIsFp16), "L2 decay reads rows of fp32");
   const float* const gradients = update.gradients;
   const RowTable& table = update.table;
   const RowScratch s = make_scratch(table.cols, update.parts);
@@ -209,7 +214,8 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
       take_row<kRule, Element>(columns, table, update.runs.slots[first + i], i, s, batch);
       if constexpr (traits(kRule).is_row_wise) {
         batch.mean_square[i] =
-            square_sum<kL2>(columns, batch.g[i], batch.w[i], update.params.weight_decay, s.blocks) /
+            square_sum<kL2>(columns, batch.g[i], static_cast<const float*>(batch.w[i]),
+                            update.params.weight_decay, s.blocks) /
             static_cast<float>(columns.count());
       }
     }
