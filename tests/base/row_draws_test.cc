@@ -16,7 +16,9 @@ namespace {
 
 using Bits = std::array<std::uint32_t, RowDraws::kColumns>;
 
-// The words of Philox(0; 0, 0) are a known answer (philox_test.cc).
+constexpr DrawRule kHalfWordRules[] = {DrawRule::kHalfWord, DrawRule::kHalfWordOfSevenRounds};
+
+// The words of Philox(0; 0, 0) are known answers (philox_test.cc).
 TEST(RowDraws, KnownAnswers) {
   const RowDraws halves{.key = 0, .rule = DrawRule::kHalfWord};
   EXPECT_EQ(halves.bits(0, 0, 0), (Bits{0x6627e8d5, 0xe8d56627, 0xe169c58d, 0xc58de169, 0xbc57ac4c,
@@ -25,7 +27,10 @@ TEST(RowDraws, KnownAnswers) {
   const Bits got = words.bits(0, 0, 0);
   EXPECT_EQ(got[0], 0x6627e8d5U);
   EXPECT_EQ(got[3], 0x9b00dbd8U);
-  EXPECT_EQ(RowDraws{}.rule, DrawRule::kHalfWord) << "of new jobs";
+  const RowDraws seven{.key = 0, .rule = DrawRule::kHalfWordOfSevenRounds};
+  EXPECT_EQ(seven.bits(0, 0, 0), (Bits{0x5f6fb709, 0xb7095f6f, 0x0d893f64, 0x3f640d89, 0x4f121f81,
+                                       0x1f814f12, 0x4f730a48, 0x0a484f73}));
+  EXPECT_EQ(RowDraws{}.rule, DrawRule::kHalfWordOfSevenRounds) << "of new jobs";
 }
 
 TEST(RowDraws, CountersAreRowStepAndColumn) {
@@ -35,11 +40,16 @@ TEST(RowDraws, CountersAreRowStepAndColumn) {
     for (const std::int64_t first : {0, 8, 1024}) {
       const auto col = static_cast<std::uint64_t>(first);
       const Bits words = RowDraws{key, DrawRule::kWord}.bits(kRow, step, first);
-      const Bits halves = RowDraws{key, DrawRule::kHalfWord}.bits(kRow, step, first);
       for (std::uint64_t i = 0; i < 8; ++i) {
         EXPECT_EQ(words[i], philox(key, kRow, (step << 20) + (col + i) / 4)[i % 4]);
-        const std::uint32_t word = philox(key, kRow, (step << 20) + col / 8)[i / 2];
-        EXPECT_EQ(halves[i], i % 2 == 0 ? word : (word << 16) | (word >> 16));
+      }
+      for (const DrawRule rule : kHalfWordRules) {
+        const Bits halves = RowDraws{key, rule}.bits(kRow, step, first);
+        for (std::uint64_t i = 0; i < 8; ++i) {
+          const std::uint32_t word =
+              philox(key, kRow, (step << 20) + col / 8, rounds_of(rule))[i / 2];
+          EXPECT_EQ(halves[i], i % 2 == 0 ? word : (word << 16) | (word >> 16));
+        }
       }
     }
   }
@@ -74,25 +84,62 @@ double largest_correlation(const Seen& seen) {
 
 /// The 16 bits that rounding looks at first, as a number around 0, and each of them by itself.
 TEST(RowDraws, ColumnsOfARowAreUncorrelated) {
-  const RowDraws draws{.key = random_key(1, RandomPurpose::kTest)};
-  const auto low = [&](std::int64_t row, std::int64_t col) {
-    return draws.bits(row, 7, col / 8 * 8)[static_cast<std::size_t>(col % 8)] & 0xFFFFU;
-  };
-  EXPECT_LT(largest_correlation(
-                [&](std::int64_t row, std::int64_t col) { return low(row, col) / 32767.5 - 1.0; }),
-            4.5);
-  for (const int bit : {0, 3, 7, 8, 12, 15}) {
+  for (const DrawRule rule : kHalfWordRules) {
+    const RowDraws draws{.key = random_key(1, RandomPurpose::kTest), .rule = rule};
+    const auto low = [&](std::int64_t row, std::int64_t col) {
+      return draws.bits(row, 7, col / 8 * 8)[static_cast<std::size_t>(col % 8)] & 0xFFFFU;
+    };
     EXPECT_LT(largest_correlation([&](std::int64_t row, std::int64_t col) {
-                return ((low(row, col) >> bit) & 1U) == 0 ? -1.0 : 1.0;
+                return low(row, col) / 32767.5 - 1.0;
               }),
-              4.5)
-        << bit;
+              4.5);
+    for (const int bit : {0, 3, 7, 8, 12, 15}) {
+      EXPECT_LT(largest_correlation([&](std::int64_t row, std::int64_t col) {
+                  return ((low(row, col) >> bit) & 1U) == 0 ? -1.0 : 1.0;
+                }),
+                4.5)
+          << bit;
+    }
+    // The control: where both columns of a pair have the same half.
+    EXPECT_GT(largest_correlation([&](std::int64_t row, std::int64_t col) {
+                return low(row, col / 2 * 2) / 32767.5 - 1.0;
+              }),
+              100.0);
   }
-  // The control: where both columns of a pair have the same half.
-  EXPECT_GT(largest_correlation([&](std::int64_t row, std::int64_t col) {
-              return low(row, col / 2 * 2) / 32767.5 - 1.0;
-            }),
-            100.0);
+}
+
+/// How far the share of pairs in which a bit differs is from a half, at most over all bits, times
+/// twice the root of the number of pairs: of independent words, the largest of 128 normal numbers.
+/// The words of a pair are those of a call and of one whose counter differs in one bit.
+double largest_bias(std::uint64_t low_flip, std::uint64_t high_flip, int rounds) {
+  constexpr std::uint64_t kPairs = 20000;
+  const std::uint64_t key = random_key(2, RandomPurpose::kTest);
+  std::array<double, 128> differing{};
+  for (std::uint64_t row = 0; row < kPairs; ++row) {
+    const std::uint64_t counter = std::uint64_t{9} << 20;  // of step 9
+    const auto words = philox(key, 2 * row, counter, rounds);
+    const auto others = philox(key, (2 * row) ^ low_flip, counter ^ high_flip, rounds);
+    for (std::size_t bit = 0; bit < differing.size(); ++bit) {
+      differing[bit] += ((words[bit / 32] ^ others[bit / 32]) >> (bit % 32)) & 1U;
+    }
+  }
+  double largest = 0.0;
+  for (const double count : differing) {
+    largest = std::max(largest, std::abs(count / kPairs - 0.5));
+  }
+  return largest * 2.0 * std::sqrt(static_cast<double>(kPairs));
+}
+
+/// The next row, the next eight columns and another step change every bit of the words half the
+/// time. Too few rounds show.
+TEST(RowDraws, NeighboursHaveOtherBits) {
+  for (const int rounds : {kPhiloxRounds, kFewestPhiloxRounds}) {
+    EXPECT_LT(largest_bias(1, 0, rounds), 5.0) << rounds;
+    EXPECT_LT(largest_bias(0, 1, rounds), 5.0) << rounds;
+    EXPECT_LT(largest_bias(0, std::uint64_t{1} << 20, rounds), 5.0) << rounds;
+  }
+  EXPECT_GT(largest_bias(1, 0, 3), 10.0);
+  EXPECT_GT(largest_bias(0, 1, 3), 10.0);
 }
 
 TEST(RowDraws, RowsStepsAndKeysDrawAnew) {

@@ -109,8 +109,9 @@ def jobs():
                   ranks=2)
               for dtype, sharding in (("fp16", "row_wise"), ("bf16", "column_wise"),
                                       ("split_bf16", "data_parallel"))]
-    found += [Job(f"rows {dtype}, a word each",
-                  all_tables("dtype", dtype) | {"tables.0.sharding": sharding, "numerics.row_draws": 1}, ranks=2)
+    found += [Job(f"rows {dtype}, {what}",
+                  all_tables("dtype", dtype) | {"tables.0.sharding": sharding, "numerics.row_draws": rule}, ranks=2)
+              for rule, what in ((1, "a word each"), (2, "ten rounds"))
               for dtype, sharding in (("fp16", "row_wise"), ("bf16", "column_wise"))]
     found += [Job(f"codec {codec}", {"codecs": {
         "forward": codec, "backward": CODECS[i - 1], "dense": "bf16", "group_size": 16,

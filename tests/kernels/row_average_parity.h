@@ -46,7 +46,7 @@ class AverageCase {
                    .replicas = copies_.size(),
                    .own = 1,
                    .draws = {.key = 0x123456789ABCDEFULL,
-                             .rule = listed != 0 ? DrawRule::kWord : DrawRule::kHalfWord},
+                             .rule = listed != 0 ? DrawRule::kWord : kNewestDrawRule},
                    .step = 6};
     job.table.first_row = 70;
     job.table.row_step = 2;

@@ -193,7 +193,7 @@ class ChangesCase {
             .state_floats = state_floats_,
             .lost_floats = shape_.cols + state_floats_,
             .draws = {.key = 0x123456789ABCDEFULL,
-                      .rule = shape_.listed ? DrawRule::kWord : DrawRule::kHalfWord},
+                      .rule = shape_.listed ? DrawRule::kWord : kNewestDrawRule},
             .step = 6};
   }
 

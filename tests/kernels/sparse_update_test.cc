@@ -116,12 +116,14 @@ void expect_scalar_conversions(std::int64_t rows, std::int64_t cols, DrawRule ru
 }
 
 /// Rows with code for their width and others, a number of them that is no multiple of what is in
-/// hand at a time, and both rules of draws.
+/// hand at a time, and all rules of draws.
 TEST(StochasticRounding, EqualsTheScalarConversions) {
-  expect_scalar_conversions(2000, 64, DrawRule::kHalfWord);
+  expect_scalar_conversions(2000, 64, DrawRule::kHalfWordOfSevenRounds);
+  expect_scalar_conversions(301, 64, DrawRule::kHalfWord);
   expect_scalar_conversions(301, 64, DrawRule::kWord);
   for (const std::int64_t cols : {1, 16, 24, 32, 100, 128, 1040}) {
-    for (const DrawRule rule : {DrawRule::kWord, DrawRule::kHalfWord}) {
+    for (const DrawRule rule :
+         {DrawRule::kWord, DrawRule::kHalfWord, DrawRule::kHalfWordOfSevenRounds}) {
       expect_scalar_conversions(cols == 1040 ? 11 : 141, cols, rule);
     }
   }

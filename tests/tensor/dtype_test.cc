@@ -265,8 +265,9 @@ TEST(StochasticRounding, IsUnbiased) {
 /// A value of the size of 2^exponent that is rounded in every column of some rows.
 class RoundedRows {
  public:
-  RoundedRows(DType dtype, double fraction, int exponent)
-      : dtype_(dtype),
+  RoundedRows(DrawRule rule, DType dtype, double fraction, int exponent)
+      : draws_{.key = 77, .rule = rule},
+        dtype_(dtype),
         unit_(std::exp2(dtype == DType::kBFloat16 ? exponent - 7 : std::max(exponent, -14) - 10)),
         value_(static_cast<float>(
             (exponent < -24 ? 0.0 : std::floor(std::exp2(exponent) / unit_) * unit_) +
@@ -281,7 +282,7 @@ class RoundedRows {
   }
 
  private:
-  RowDraws draws_{.key = 77};
+  RowDraws draws_;
   DType dtype_;
   double unit_;
   float value_;
@@ -290,29 +291,36 @@ class RoundedRows {
 /// Elements that have half a word each: the mean is the value, and the errors of the two that have
 /// a word together are no more alike than those of others. Subnormal numbers of fp16 look at more
 /// than the 16 bits that are an element's own.
-TEST(StochasticRounding, HalvesOfWordsAreUnbiasedAndUncorrelated) {
+void expect_fair_halves(DrawRule rule, DType dtype) {
   constexpr std::int64_t kRows = 20000;
-  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (const int exponent : {0, -13, -15, -17, -20, -23, -25}) {
-      for (const double fraction : {0.5, 0.25, 0.9}) {
-        const RoundedRows rows(dtype, fraction, exponent);
-        double even = 0.0;
-        double odd = 0.0;
-        double both = 0.0;
-        for (std::int64_t row = 0; row < kRows; ++row) {
-          const double a = rows.error(row, 4);
-          const double b = rows.error(row, 5);
-          even += a;
-          odd += b;
-          both += a * b;
-        }
-        const double variance = fraction * (1.0 - fraction);
-        const double most = 4.5 / std::sqrt(static_cast<double>(kRows));
-        const std::string what = fmt::format("{}, 2^{}, {}", to_string(dtype), exponent, fraction);
-        EXPECT_LT(std::abs(even) / kRows, most * std::sqrt(variance)) << what;
-        EXPECT_LT(std::abs(odd) / kRows, most * std::sqrt(variance)) << what;
-        EXPECT_LT(std::abs(both) / kRows, most * variance) << what;
+  for (const int exponent : {0, -13, -15, -17, -20, -23, -25}) {
+    for (const double fraction : {0.5, 0.25, 0.9}) {
+      const RoundedRows rows(rule, dtype, fraction, exponent);
+      double even = 0.0;
+      double odd = 0.0;
+      double both = 0.0;
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        const double a = rows.error(row, 4);
+        const double b = rows.error(row, 5);
+        even += a;
+        odd += b;
+        both += a * b;
       }
+      const double variance = fraction * (1.0 - fraction);
+      const double most = 4.5 / std::sqrt(static_cast<double>(kRows));
+      const std::string what = fmt::format("rule {}, {}, 2^{}, {}", static_cast<int>(rule),
+                                           to_string(dtype), exponent, fraction);
+      EXPECT_LT(std::abs(even) / kRows, most * std::sqrt(variance)) << what;
+      EXPECT_LT(std::abs(odd) / kRows, most * std::sqrt(variance)) << what;
+      EXPECT_LT(std::abs(both) / kRows, most * variance) << what;
+    }
+  }
+}
+
+TEST(StochasticRounding, HalvesOfWordsAreUnbiasedAndUncorrelated) {
+  for (const DrawRule rule : {DrawRule::kHalfWord, DrawRule::kHalfWordOfSevenRounds}) {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      expect_fair_halves(rule, dtype);
     }
   }
 }

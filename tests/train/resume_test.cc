@@ -57,7 +57,8 @@ TEST(Resume, KeepsTheDrawsOfRows) {
   halves.emplace_back("mesh.groups=2");
   halves.emplace_back("mesh.sync_every=2");
   std::vector<std::uint64_t> hashes;
-  for (const char* rule : {"numerics.row_draws=1", "numerics.row_draws=2"}) {
+  for (const char* rule :
+       {"numerics.row_draws=1", "numerics.row_draws=2", "numerics.row_draws=3"}) {
     const Summary expected = train_on(4, job_options(make_job(joined(halves, {rule}))));
     hashes.push_back(expected.state_hash);
     const TemporaryFolder folder;
@@ -67,7 +68,8 @@ TEST(Resume, KeepsTheDrawsOfRows) {
     EXPECT_EQ(train_on(4, options).state_hash, expected.state_hash) << rule;
   }
   EXPECT_NE(hashes[0], hashes[1]) << "the rules round alike";
-  EXPECT_EQ(train_on(4, job_options(make_job(halves))).state_hash, hashes[1]) << "of a new job";
+  EXPECT_NE(hashes[1], hashes[2]) << "the rules round alike";
+  EXPECT_EQ(train_on(4, job_options(make_job(halves))).state_hash, hashes[2]) << "of a new job";
 }
 
 /// A checkpoint that was written by a later build, with a rule that this one does not know.
@@ -77,14 +79,14 @@ TEST(Resume, RefusesDrawsThatItDoesNotKnow) {
   train_some(config, folder.path(), 1);
   const std::string path = checkpoint::find_checkpoint(folder.path());
   checkpoint::Manifest manifest = checkpoint::read_manifest(path);
-  EXPECT_EQ(manifest.metadata.row_draws, 2);
-  manifest.metadata.row_draws = 3;
+  EXPECT_EQ(manifest.metadata.row_draws, 3);
+  manifest.metadata.row_draws = 4;
   std::ofstream(path + "/manifest.json") << checkpoint::manifest_to_json(manifest);
   JobOptions options = job_options(config);
   options.resume = folder.path();
   EXPECT_EQ(message_of([&] { train_on(1, options); }, ErrorCode::kCheckpoint),
-            fmt::format("resume from {}: numerics.row_draws is 3 there, and this build knows 1 to "
-                        "2: use a build that knows it",
+            fmt::format("resume from {}: numerics.row_draws is 4 there, and this build knows 1 to "
+                        "3: use a build that knows it",
                         path));
 }
 

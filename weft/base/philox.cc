@@ -15,7 +15,6 @@ constexpr std::uint64_t kMultiplier0 = 0xD2511F53;
 constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57;
 constexpr std::uint32_t kKeyStep0 = 0x9E3779B9;
 constexpr std::uint32_t kKeyStep1 = 0xBB67AE85;
-constexpr int kRounds = 10;
 
 constexpr int kFeistelRounds = 4;
 constexpr std::size_t kLanes = 16;  ///< values encrypted at once; they fit in the vector registers
@@ -40,7 +39,7 @@ void first_words(std::uint64_t key,
   x2.fill(counter_high);
   std::uint32_t key0 = low_word(key);
   std::uint32_t key1 = high_word(key);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
     for (std::size_t l = 0; l < kLanes; ++l) {
       const std::uint64_t product0 = kMultiplier0 * x0[l];
       const std::uint64_t product1 = kMultiplier1 * x2[l];
@@ -59,12 +58,13 @@ void first_words(std::uint64_t key,
 
 std::array<std::uint32_t, 4> philox(std::uint64_t key,
                                     std::uint64_t counter_low,
-                                    std::uint64_t counter_high) {
+                                    std::uint64_t counter_high,
+                                    int rounds) {
   std::array<std::uint32_t, 4> x = {low_word(counter_low), high_word(counter_low),
                                     low_word(counter_high), high_word(counter_high)};
   std::uint32_t key0 = low_word(key);
   std::uint32_t key1 = high_word(key);
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t product0 = kMultiplier0 * x[0];
     const std::uint64_t product1 = kMultiplier1 * x[2];
     x = {high_word(product1) ^ x[1] ^ key0, low_word(product1), high_word(product0) ^ x[3] ^ key1,

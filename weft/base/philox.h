@@ -1,6 +1,6 @@
-/// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). A draw is a pure function
-/// of its key and counter, so initial values, shuffles and stochastic rounding depend on ids and
-/// never on who draws first.
+/// Counter-based random numbers: Philox4x32 (Salmon et al., SC 2011). A draw is a pure function of
+/// its key and counter, so initial values, shuffles and stochastic rounding depend on ids and never
+/// on who draws first.
 #pragma once
 
 #include <array>
@@ -22,10 +22,16 @@ enum class RandomPurpose : std::uint32_t {
   kTest = 100,
 };
 
+/// Rounds of Philox: the authors' usual ten, and the fewest that pass all their tests
+/// (section 3.3).
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr int kFewestPhiloxRounds = 7;
+
 /// Four independent 32-bit words for (key, counter).
 std::array<std::uint32_t, 4> philox(std::uint64_t key,
                                     std::uint64_t counter_low,
-                                    std::uint64_t counter_high);
+                                    std::uint64_t counter_high,
+                                    int rounds = kPhiloxRounds);
 
 /// A 64-bit key for (seed, purpose, name).
 std::uint64_t random_key(std::uint64_t seed, RandomPurpose purpose, std::string_view name = {});

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "weft/base/philox.h"
-
 namespace weft {
 
 std::array<std::uint32_t, RowDraws::kColumns> RowDraws::bits(std::int64_t row,
@@ -20,7 +18,7 @@ std::array<std::uint32_t, RowDraws::kColumns> RowDraws::bits(std::int64_t row,
     }
     return out;
   }
-  const auto words = philox(key, number, (step << 20) + col / 8);
+  const auto words = philox(key, number, (step << 20) + col / 8, rounds_of(rule));
   for (std::size_t i = 0; i < words.size(); ++i) {
     out[2 * i] = words[i];
     out[2 * i + 1] = std::rotl(words[i], 16);

@@ -6,23 +6,32 @@
 #include <array>
 #include <cstdint>
 
+#include "weft/base/philox.h"
+
 namespace weft {
 
-/// How many bits of Philox an element has to itself. The numbers are those of
-/// numerics.row_draws and of manifests.
+/// How an element gets its bits from Philox. The numbers are those of numerics.row_draws and of
+/// manifests.
 enum class DrawRule : std::uint8_t {
-  /// A word: number (column mod 4) of Philox(key; row, step · 2^20 + column/4). Half of the work
-  /// is for bits that bf16 and normal results in fp16 never look at. Jobs whose checkpoints have no
-  /// `row_draws` were begun with it.
+  /// A word: number (column mod 4) of Philox(key; row, step · 2^20 + column/4), of ten rounds. Half
+  /// of the work is for bits that bf16 and normal results in fp16 never look at. Jobs whose
+  /// checkpoints have no `row_draws` were begun with it.
   kWord = 1,
   /// Half of a word: even columns get number (column/2 mod 4) of Philox(key; row, step · 2^20 +
   /// column/8), and odd ones the same word rotated by 16 bits. The low 16 bits, which are all
   /// that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
   kHalfWord = 2,
+  /// The same of Philox with seven rounds.
+  kHalfWordOfSevenRounds = 3,
 };
 
 /// The rule of new jobs.
-inline constexpr DrawRule kNewestDrawRule = DrawRule::kHalfWord;
+inline constexpr DrawRule kNewestDrawRule = DrawRule::kHalfWordOfSevenRounds;
+
+/// Returns the rounds of Philox of a rule.
+constexpr int rounds_of(DrawRule rule) {
+  return rule == DrawRule::kHalfWordOfSevenRounds ? kFewestPhiloxRounds : kPhiloxRounds;
+}
 
 /// The draws of one table, of 2^20 · 4 columns at most. Pure; any thread.
 struct RowDraws {

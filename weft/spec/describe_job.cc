@@ -402,9 +402,10 @@ void walk(Visitor& v, Numerics& c) {
           &c.parts);
   v.value({.name = "row_draws",
            .meaning = "Random bits of rows in fp16 and bf16, which updates and averages round "
-                      "stochastically: 1 = a word of Philox for each element, 2 = one for two. "
-                      "0 = 2, or what the checkpoint was begun with.",
-           .bounds = {.min = 0, .max = 2},
+                      "stochastically: 1 = a word of Philox for each element, 2 = one for two, "
+                      "3 = one for two, of seven rounds instead of ten. "
+                      "0 = 3, or what the checkpoint was begun with.",
+           .bounds = {.min = 0, .max = 3},
            .decides_weights = false},
           &c.row_draws);
   v.value({.name = "target",

@@ -12,6 +12,8 @@
 
 #include <hwy/highway.h>
 
+#include "weft/base/philox.h"
+
 HWY_BEFORE_NAMESPACE();
 
 namespace weft::kernels::HWY_NAMESPACE {
@@ -24,7 +26,7 @@ inline constexpr std::int64_t kSpareWords = 64;
 /// The keys of Philox' rounds, made once for many calls: as wide as a lane, so that a round reads
 /// them from memory and no arithmetic makes them.
 struct RoundKeys {
-  static constexpr int kRounds = 10;
+  static constexpr int kRounds = kPhiloxRounds;
 
   explicit RoundKeys(std::uint64_t key) {
     auto low = static_cast<std::uint32_t>(key);
@@ -97,10 +99,11 @@ struct PhiloxCalls {
 };
 
 /// Philox4x32 of vectors of calls, side by side because a round waits for the one before it.
-template <class... AllCalls>
+template <int kRounds = kPhiloxRounds, class... AllCalls>
 HWY_INLINE void run_rounds(const RoundKeys& keys, AllCalls&... calls) {
+  static_assert(kRounds <= RoundKeys::kRounds);
   HWY_UNROLL(10)
-  for (int round = 0; round < RoundKeys::kRounds; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     (calls.round(keys, round), ...);
   }
 }
@@ -128,6 +131,7 @@ HWY_INLINE void random_words(const RoundKeys& keys,
 inline constexpr std::int64_t kSpareCalls = 16;
 
 /// out[4·i, 4·i + 4) = the words of Philox(key; low[i], high[i]), for i in [0, count).
+template <int kRounds>
 HWY_INLINE void listed_words(const RoundKeys& keys,
                              const std::uint64_t* low,
                              const std::uint64_t* high,
@@ -138,7 +142,7 @@ HWY_INLINE void listed_words(const RoundKeys& keys,
   for (std::int64_t i = 0; i < count; i += 2 * kCalls) {
     PhiloxCalls calls0(hn::LoadU(d, low + i), hn::LoadU(d, high + i));
     PhiloxCalls calls1(hn::LoadU(d, low + i + kCalls), hn::LoadU(d, high + i + kCalls));
-    run_rounds(keys, calls0, calls1);
+    run_rounds<kRounds>(keys, calls0, calls1);
     calls0.store(out + 4 * i);
     calls1.store(out + 4 * (i + kCalls));
   }

@@ -98,14 +98,19 @@ class RowWords {
   }
 
   HWY_NOINLINE void make() {
-    if (update_.params.draws.rule == DrawRule::kWord) {
-      for (std::int64_t i = 0; i < rows_.size(); ++i) {
-        random_words(keys_, whole_row(i), first_counter(4), columns_.padded(),
-                     words_ + i * columns_.padded());
-      }
-      return;
+    const std::int64_t listed = rows_.size() * calls();
+    switch (update_.params.draws.rule) {
+      case DrawRule::kWord:
+        for (std::int64_t i = 0; i < rows_.size(); ++i) {
+          random_words(keys_, whole_row(i), first_counter(4), columns_.padded(),
+                       words_ + i * columns_.padded());
+        }
+        return;
+      case DrawRule::kHalfWord:
+        return listed_words<kPhiloxRounds>(keys_, low_, high_, listed, words_);
+      case DrawRule::kHalfWordOfSevenRounds:
+        return listed_words<kFewestPhiloxRounds>(keys_, low_, high_, listed, words_);
     }
-    listed_words(keys_, low_, high_, rows_.size() * calls(), words_);
   }
 
   const Columns<kCols> columns_;
