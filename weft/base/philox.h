@@ -22,8 +22,7 @@ enum class RandomPurpose : std::uint32_t {
   kTest = 100,
 };
 
-/// Rounds of Philox: the authors' usual ten, and the fewest that pass all their tests
-/// (section 3.3).
+/// Rounds of Philox: the authors' usual ten, and the fewest that pass all their tests.
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr int kFewestPhiloxRounds = 7;
 
