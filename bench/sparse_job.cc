@@ -13,7 +13,7 @@
 namespace weft::bench {
 namespace {
 
-// Of every byte of gradients and state: 0.0115.
+// Every byte of gradients and state has this value, which makes floats of 0.0115.
 constexpr int kFill = 0x3C;
 
 std::atomic<std::uint64_t> sink;

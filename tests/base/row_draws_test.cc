@@ -108,9 +108,10 @@ TEST(RowDraws, ColumnsOfARowAreUncorrelated) {
   }
 }
 
-/// How far the share of pairs in which a bit differs is from a half, at most over all bits, times
-/// twice the root of the number of pairs: of independent words, the largest of 128 normal numbers.
-/// The words of a pair are those of a call and of one whose counter differs in one bit.
+/// Returns how far the share of pairs in which a bit differs is from a half, at most over all bits,
+/// times twice the root of the number of pairs: of independent words, that is the largest of 128
+/// normal numbers. The words of a pair are those of a call and of one whose counter differs in one
+/// bit.
 double largest_bias(std::uint64_t low_flip, std::uint64_t high_flip, int rounds) {
   constexpr std::uint64_t kPairs = 20000;
   const std::uint64_t key = random_key(2, RandomPurpose::kTest);
@@ -140,6 +141,7 @@ TEST(RowDraws, NeighboursHaveOtherBits) {
   }
   EXPECT_GT(largest_bias(1, 0, 3), 10.0);
   EXPECT_GT(largest_bias(0, 1, 3), 10.0);
+  EXPECT_GT(largest_bias(0, std::uint64_t{1} << 20, 3), 10.0);
 }
 
 TEST(RowDraws, RowsStepsAndKeysDrawAnew) {

@@ -129,6 +129,57 @@ TEST(StochasticRounding, EqualsTheScalarConversions) {
   }
 }
 
+/// Rows in which every column has one value, or every other column has 1 beside it: values where a
+/// conversion has an edge, of both signs, and a row of -0 that stays.
+void expect_edges(DType dtype, std::int64_t cols, DrawRule rule) {
+  constexpr std::uint32_t kEdges[] = {
+      0x00000000, 0x00000001, 0x007FFFFF, 0x00800000,              // subnormal floats
+      0x2EFFFFFF, 0x2F7FFFFF, 0x2F800000, 0x33000000, 0x33800000,  // 2^-32, 2^-25, 2^-24
+      0x387FFFFF, 0x38800000, 0x38801FFF,                          // 2^-14
+      0x477FC000, 0x477FDFFF, 0x477FE000, 0x477FEFFF, 0x477FF000, 0x477FFFFF, 0x47800000,  // 2^16
+      0x7F7E0000, 0x7F7EFFFF, 0x7F7F0000, 0x7F7FFFFF};
+  constexpr std::int64_t kTimes = 8;  // with other draws
+  const auto rows = static_cast<std::int64_t>(4 * kTimes * std::size(kEdges));
+  Random random(11);
+  TableCase table(random, rows, cols, dtype, SparseOptimizerKind::kSgd);
+  std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
+  BagsCase bags;
+  bags.cols = cols;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    bags.ids.push_back(row);
+    bags.offsets.push_back(row + 1);
+    bags.parts.push_back(0);
+    const std::uint32_t edge = kEdges[static_cast<std::size_t>(row / (4 * kTimes))];
+    const auto sign = static_cast<std::uint32_t>(row % 2) << 31;
+    const bool alone = row % 4 < 2;
+    for (std::int64_t i = 0; i < cols; ++i) {
+      bags.grads.push_back(alone || i % 2 == 0 ? std::bit_cast<float>(edge | sign) : 1.0F);
+    }
+    if (edge == 0 && alone) {  // the row is -0, and its gradient 0 of either sign
+      auto* const at =
+          reinterpret_cast<std::uint16_t*>(table.weights.data() + row * table.view.weight_stride);
+      std::fill_n(at, cols, std::uint16_t{0x8000});
+    }
+  }
+  UpdateParams params = make_params(SparseOptimizerKind::kSgd, WeightDecay::kNone, 0.0F);
+  params.learning_rate = 1.0F;
+  params.draws.rule = rule;
+  on_every_target([&](Device& device) {
+    RunsCase runs(bags, rows, 1);
+    expect_update_parity(device, table, runs, params, 1);
+  });
+}
+
+TEST(StochasticRounding, EqualsTheScalarConversionsAtTheirEdges) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const DrawRule rule : {DrawRule::kWord, DrawRule::kHalfWordOfSevenRounds}) {
+      for (const std::int64_t cols : {16, 24, 64}) {
+        expect_edges(dtype, cols, rule);
+      }
+    }
+  }
+}
+
 /// The word of a row's column, whichever way it is kept.
 float word_at(const TableCase& table, std::int64_t row, std::int64_t col) {
   const std::byte* const at = table.weights.data() + row * table.view.weight_stride;

@@ -22,7 +22,7 @@ enum class RandomPurpose : std::uint32_t {
   kTest = 100,
 };
 
-/// Rounds of Philox: the authors' usual ten, and the fewest that pass all their tests.
+/// Rounds of Philox: the authors' usual ten, and the fewest with which it passes BigCrush.
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr int kFewestPhiloxRounds = 7;
 

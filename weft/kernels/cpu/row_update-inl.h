@@ -56,7 +56,7 @@ struct RowScratch {
 struct Batch {
   std::int64_t slot[kBatch];
   const float* g[kBatch];
-  const void* w[kBatch];  ///< as row_columns() reads them
+  const void* w[kBatch];  ///< 16 bits where Element is known to have them, else fp32
   alignas(64) float mean_square[kBatch];
   alignas(64) float state[kBatch];  ///< old, then new
   alignas(64) float rate[kBatch];   ///< row_wise_adagrad: μ; row_wise_adam: √(v·q2) + eps
@@ -81,6 +81,12 @@ struct KnownElement {
   static constexpr bool kIsBf16 = kType == DType::kBFloat16;
   static constexpr bool kIsFp16 = kType == DType::kFloat16;
 };
+
+/// Says whether usual widths have code for each type of elements as well: with the rules that most
+/// jobs use. It saves choices and broadcasts for each row.
+constexpr bool has_code_per_type(SparseOptimizerKind rule) {
+  return rule == SparseOptimizerKind::kSgd || rule == SparseOptimizerKind::kRowWiseAdagrad;
+}
 
 /// The columns of a row: kCols, known to the compiler and whole blocks, or for 0 any number. The
 /// usual widths so have no counters and no ends.
@@ -392,7 +398,7 @@ inline std::int32_t weight_limit(DType dtype) {
 /// A row before and after, all padded. New values are seen by the magnitudes.
 struct RowStep {
   const float* g;
-  const void* w;   ///< as row_columns() reads it
+  const void* w;   ///< as in Batch; row_columns() reads it
   const float* m;  ///< elementwise state
   const float* v;
   float rate;  ///< of row-wise rules, as in Batch
@@ -536,6 +542,8 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
 
 template <SparseOptimizerKind kRule, bool kL2, class Element, int kCols>
 HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  static_assert(!(Element::kIsBf16 || Element::kIsFp16) || (has_code_per_type(kRule) && !kL2),
+                "other rules and L2 decay read rows of fp32");
   if constexpr (kRule == SparseOptimizerKind::kSgd) {
     sgd<kL2, Element>(columns, p, r);
   } else if constexpr (kRule == SparseOptimizerKind::kAdagrad) {

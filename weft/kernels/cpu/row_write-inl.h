@@ -68,8 +68,8 @@ class RowWords {
     }
   }
 
-  /// The words of the i-th of them: one for each padded column, or half a one by rules of half
-  /// words.
+  /// The words of the i-th of them, for WholeWords or HalfWords: one for each padded column, or one
+  /// for two.
   [[nodiscard]] const std::uint32_t* of(std::int64_t i) const {
     const std::int64_t words = i * columns_.padded();
     return words_ + (update_.params.draws.rule == DrawRule::kWord ? words : words / 2);
@@ -165,8 +165,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_bf16(D d,
   return hn::ShiftRight<16>(hn::Add(hn::BitCast(du, kept), random));
 }
 
-/// Of magnitudes below 2^-32, which are less than 2^-8 subnormal units of fp16: the result is the
-/// carry of a sum in units of 2^-32 of these, which is all that can be seen of them here.
+/// The fp16 of magnitudes below 2^-32, which is 0 or the smallest subnormal number. The magnitude,
+/// cut off to units of 2^-56, and the random word are added: the result is the carry out of 32
+/// bits.
 template <class DU>
 HWY_INLINE hn::Vec<DU> carry_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
   const auto exponent = hn::ShiftRight<23>(magnitude);
@@ -213,7 +214,7 @@ HWY_INLINE void write_fp16(
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<std::uint16_t, D> d16;
   const auto row = hn::LoadU(d, values + i);
-#if HWY_TARGET != HWY_SSE4  // where no instruction makes fp16
+#if HWY_TARGET != HWY_SSE4  // which has no instruction that makes fp16
   // Where all results are normal and finite, the dropped bits are the last 13 of the float.
   const auto smallest = hn::Set(du, 0x38800000U);
   const auto magnitude = hn::And(hn::BitCast(du, row), hn::Set(du, 0x7FFFFFFFU));

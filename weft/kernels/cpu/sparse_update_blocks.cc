@@ -196,7 +196,6 @@ HWY_INLINE void take_gradients(Columns<kCols> columns,
 
 template <SparseOptimizerKind kRule, bool kL2, int kCols, class Element>
 RowOverflow update_range_by(const SparseUpdate& update, Range range) {
-  static_assert(!kL2 || !(Element::kIsBf16 || Element::kIsFp16), "L2 decay reads rows of fp32");
   const float* const gradients = update.gradients;
   const RowTable& table = update.table;
   const RowScratch s = make_scratch(table.cols, update.parts);
@@ -261,12 +260,6 @@ HWY_INLINE RowOverflow with_rule(const UpdateParams& p, const Run& run) {
 template <bool kL2>
 constexpr bool has_usual_widths() {
   return !kL2 && HWY_TARGET != HWY_SSE4;
-}
-
-/// Says whether usual widths have code for each type of elements as well: with the rules that most
-/// jobs use. It saves choices and broadcasts for each row.
-constexpr bool has_code_per_type(SparseOptimizerKind rule) {
-  return rule == SparseOptimizerKind::kSgd || rule == SparseOptimizerKind::kRowWiseAdagrad;
 }
 
 template <SparseOptimizerKind kRule, bool kL2, int kCols>
