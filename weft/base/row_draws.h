@@ -19,8 +19,7 @@ enum class DrawRule : std::uint8_t {
   kWord = 1,
   /// Half of a word: even columns get number (column/2 mod 4) of Philox(key; row, step · 2^20 +
   /// column/8), of ten rounds, and odd ones the same word rotated by 16 bits. The low 16 bits,
-  /// which are all
-  /// that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
+  /// which are all that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
   kHalfWord = 2,
   /// The same of Philox with seven rounds.
   kHalfWordOfSevenRounds = 3,
