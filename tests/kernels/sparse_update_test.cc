@@ -81,18 +81,26 @@ TEST(RowStatistics, TheTreeIsThatOfParts) {
   EXPECT_EQ(block_tree_sum(blocks, 2, 4), 1.0F);
 }
 
+/// A bag of one id for each row of a table, without gradients yet.
+BagsCase one_bag_per_row(std::int64_t rows, std::int64_t cols) {
+  BagsCase bags;
+  bags.cols = cols;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    bags.ids.push_back(row);
+    bags.offsets.push_back(row + 1);
+    bags.parts.push_back(0);
+  }
+  return bags;
+}
+
 /// Every size of number: results of all exponents, subnormal halves and beyond the largest.
 void expect_scalar_conversions(std::int64_t rows, std::int64_t cols, DrawRule rule) {
   Random random(9);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     TableCase table(random, rows, cols, dtype, SparseOptimizerKind::kSgd);
     std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
-    BagsCase bags;
-    bags.cols = cols;
+    BagsCase bags = one_bag_per_row(rows, cols);
     for (std::int64_t row = 0; row < rows; ++row) {
-      bags.ids.push_back(row);
-      bags.offsets.push_back(row + 1);
-      bags.parts.push_back(0);
       for (std::int64_t i = 0; i < cols; ++i) {
         const auto exponent =
             static_cast<std::uint32_t>(row % 2 == 0 ? below(random, 255) : 95 + below(random, 50));
@@ -143,12 +151,8 @@ void expect_edges(DType dtype, std::int64_t cols, DrawRule rule) {
   Random random(11);
   TableCase table(random, rows, cols, dtype, SparseOptimizerKind::kSgd);
   std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
-  BagsCase bags;
-  bags.cols = cols;
+  BagsCase bags = one_bag_per_row(rows, cols);
   for (std::int64_t row = 0; row < rows; ++row) {
-    bags.ids.push_back(row);
-    bags.offsets.push_back(row + 1);
-    bags.parts.push_back(0);
     const std::uint32_t edge = kEdges[static_cast<std::size_t>(row / (4 * kTimes))];
     const auto sign = static_cast<std::uint32_t>(row % 2) << 31;
     const bool alone = row % 4 < 2;

@@ -21,7 +21,7 @@ enum class DrawRule : std::uint8_t {
   /// column/8), of ten rounds, and odd ones the same word rotated by 16 bits. The low 16 bits,
   /// which are all that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
   kHalfWord = 2,
-  /// The same of Philox with seven rounds.
+  /// Half of a word as by kHalfWord, of Philox with seven rounds.
   kHalfWordOfSevenRounds = 3,
 };
 

@@ -136,8 +136,8 @@ struct WholeWords {
   }
 };
 
-/// The same by rules of half words: the low 16 bits of a column are the half of a word that lies at
-/// its place, the others are its neighbour's.
+/// The random bits by rules of half words: the low 16 bits of a column are the half of a word that
+/// lies at its place, the others are its neighbour's.
 struct HalfWords {
   template <class DU>
   static HWY_INLINE hn::Vec<DU> all(DU d, const std::uint32_t* words, std::int64_t i) {
